@@ -1,0 +1,218 @@
+"""The configuration of a run: one typed tree, YAML in and out, ``--set a.b=c``.
+
+Every key is documented on its field; ``faircl config show`` prints them resolved. An unknown key is an error that
+names the closest known one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
+
+from faircl.data.readers import ReaderConfig
+from faircl.errors import UserError, did_you_mean, unknown_name
+from faircl.methods.base import MethodConfig
+from faircl.models.segmenter import ModelConfig
+from faircl.registry import METHODS, MODELS, READERS
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScenarioConfig(_Section):
+    """Which classes are learned when."""
+
+    task: str | list[list[int | str]] = Field("offline", description="'15-1', '6-2-3', 'offline', or class lists")
+    setting: Literal["overlapped", "disjoint", "sequential"] = Field("overlapped", description="images of a step")
+    order: str | list[int | str] | None = Field(None, description="class order: a list, 'random:SEED', or by id")
+
+
+class PartRates(_Section):
+    """Learning-rate factors by part of the network."""
+
+    backbone: float = Field(1.0, ge=0)
+    decoder: float = Field(1.0, ge=0)
+    old_classifier: float = Field(1.0, ge=0)
+    new_classifier: float = Field(1.0, ge=0)
+
+
+class OptimConfig(_Section):
+    """Optimiser and schedule; a new one starts at every step."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    lr: float = Field(0.01, gt=0, description="learning rate of the first step")
+    later_lr: float | None = Field(None, gt=0, description="learning rate of later steps; unset: the same")
+    parts: PartRates = PartRates()
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
+    nesterov: bool = True
+    betas: tuple[float, float] = Field((0.9, 0.999), description="moments of AdamW")
+    weight_decay: float = Field(1e-4, ge=0)
+    schedule: Literal["poly", "cosine", "constant"] = "poly"
+    power: float = Field(0.9, gt=0, description="exponent of the poly schedule")
+    warmup: int = Field(0, ge=0, description="iterations of linear warm-up")
+    clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
+    accumulate: int = Field(1, ge=1, description="batches per update")
+
+
+class TrainConfig(_Section):
+    """Length, batches, augmentation and arithmetic of training."""
+
+    epochs: float = Field(30, gt=0, description="passes over the first step's images")
+    later_epochs: float | None = Field(None, gt=0, description="passes at later steps; unset: the same")
+    batch: int = Field(16, ge=1, description="images per batch")
+    crop: int = Field(512, ge=8, description="side of a training window")
+    scale: tuple[float, float] = Field((0.5, 2.0), description="zoom range of a training window")
+    flip: bool = Field(True, description="mirror half of the windows")
+    jitter: float = Field(0.0, ge=0, lt=1, description="strength of colour jitter")
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    workers: int = Field(0, ge=0, description="processes that read and augment")
+    threads: int = Field(0, ge=0, description="CPU threads; 0: torch's choice")
+    frozen_norm: Literal["never", "later", "always"] = Field(
+        "never", description="when BatchNorm keeps its running statistics"
+    )
+    deterministic: bool = Field(False, description="refuse operations that are not bitwise repeatable")
+    log_every: int = Field(10, ge=1, description="iterations between records of the loss")
+    tensorboard: bool = Field(False, description="also log to TensorBoard (needs faircl[logging])")
+
+
+class EvalConfig(_Section):
+    """Evaluation after every step."""
+
+    batch: int = Field(16, ge=1, description="images of one size evaluated together")
+    examples: int = Field(4, ge=0, description="test images kept with their predictions for the report")
+
+
+class RunConfig(_Section):
+    """Everything that defines a run."""
+
+    seed: int = Field(0, ge=0)
+    data: SerializeAsAny[Annotated[ReaderConfig, BeforeValidator(READERS.parse_config)]]
+    scenario: ScenarioConfig = ScenarioConfig()
+    model: SerializeAsAny[Annotated[ModelConfig, BeforeValidator(MODELS.parse_config)]]
+    method: SerializeAsAny[Annotated[MethodConfig, BeforeValidator(METHODS.parse_config)]]
+    optim: OptimConfig = OptimConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+
+    def to_yaml(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def recipe_names() -> list[str]:
+    """Names of the packaged recipes."""
+    files = resources.files("faircl.recipes").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
+    """Read a recipe by name or a YAML file by path, apply ``a.b=c`` overrides and validate."""
+    tree = _read_tree(source, chain=())
+    for override in overrides:
+        _override(tree, override)
+    return parse_config(tree)
+
+
+def parse_config(tree: Mapping[str, Any]) -> RunConfig:
+    """Validate a tree of plain values; every mistake becomes one sentence that names the key."""
+    tree = dict(tree)
+    tree.pop("about", None)  # a recipe's own words, not a setting
+    for section, table in (("data", READERS), ("model", MODELS), ("method", METHODS)):
+        if section not in tree:
+            raise UserError(f"The configuration has no {section}; expected one of: {', '.join(table.names())}.")
+        try:
+            tree[section] = table.parse_config(tree[section])
+        except ValidationError as error:
+            config = table.get(_name_of(tree[section])).Config
+            raise _readable(error, (section,), config) from None
+    try:
+        return RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise _readable(error, (), RunConfig) from None
+
+
+def _name_of(part: Any) -> str:
+    return str(part["name"] if isinstance(part, dict) else part)
+
+
+def _read_tree(source: str, chain: tuple[str, ...]) -> dict[str, Any]:
+    """Read YAML with its ``base`` recipes beneath it."""
+    if source in chain:
+        raise UserError(f"Recipes refer to each other in a circle: {' -> '.join((*chain, source))}.")
+    try:
+        tree = yaml.safe_load(_source_text(source))
+    except yaml.YAMLError as error:
+        raise UserError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise UserError(f"{source} holds no settings; expected keys such as data, scenario, model and method.")
+    base = tree.pop("base", None)
+    return tree if base is None else _merge(_read_tree(str(base), (*chain, source)), tree)
+
+
+def _source_text(source: str) -> str:
+    if source in recipe_names():
+        return (resources.files("faircl.recipes") / f"{source}.yaml").read_text(encoding="utf-8")
+    path = Path(source)
+    if path.suffix not in (".yaml", ".yml") and not path.is_file():
+        raise unknown_name("recipe", source, recipe_names())
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"Cannot read {source}: {error}; expected a YAML file or one of the recipes.") from None
+
+
+def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Lay one tree over another; a section that names another part replaces the one beneath whole."""
+    merged = dict(under)
+    for key, value in over.items():
+        beneath = merged.get(key)
+        if isinstance(value, dict) and isinstance(beneath, dict) and value.get("name", beneath.get("name")) == beneath.get("name"):
+            merged[key] = _merge(beneath, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _override(tree: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise UserError(f"Cannot read --set {override}: expected key=value, as in --set optim.lr=0.02.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise UserError(f"Cannot read the value of --set {override}: expected YAML, as in 0.1, true or [a, b].") from None
+    change: Any = value
+    for key in reversed(keys):
+        change = {key: change}
+    tree.update(_merge(tree, change))
+
+
+def _readable(error: ValidationError, prefix: tuple[str, ...], model: type[BaseModel]) -> UserError:
+    """Turn pydantic's first complaint into a sentence; unknown keys get the closest known one."""
+    first = error.errors(include_url=False)[0]
+    where = (*prefix, *(str(part) for part in first["loc"]))
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(model, first["loc"][:-1])
+        key = str(first["loc"][-1])
+        place = f" in {'.'.join(where[:-1])}" if where[:-1] else ""
+        return UserError(f"Unknown setting '{key}'{place}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
+    message = first["msg"].removeprefix("Value error, ")
+    found = "" if first["type"] in ("missing", "value_error") else f", found {first['input']!r}"
+    return UserError(f"Setting {'.'.join(where) or 'file'}: {message[0].lower() + message[1:]}{found}.")
+
+
+def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    for part in path:
+        annotation = model.model_fields[str(part)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,194 @@
+"""From samples to batches: the step's labels, joint augmentation, counted order."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from faircl.data.sample import SegmentationData
+from faircl.scenario import apply_table
+from faircl.scenario.scenario import Table
+from faircl.seeding import generator
+from faircl.transforms import Crop, jitter
+
+
+class Batch(NamedTuple):
+    """What a method sees.
+
+    Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
+    None where the step has no assigned labels; index (B,) int64, the image's place in the step's list.
+    """
+
+    image: Tensor
+    labels: Tensor
+    assigned: Tensor | None
+    index: Tensor
+
+    @classmethod
+    def collate(cls, items: Sequence[tuple[Tensor, Tensor, Tensor | None, int]]) -> Batch:
+        """Stack items in their compact types: uint8 images, int32 labels."""
+        images, labels, assigned, index = zip(*items, strict=True)
+        has = assigned[0] is not None
+        return cls(torch.stack(images), torch.stack(labels), torch.stack(assigned) if has else None, torch.tensor(index))
+
+    def prepared(self) -> Batch:
+        """Return the batch as methods and networks want it: float images, int64 labels."""
+        assigned = None if self.assigned is None else self.assigned.long()
+        return Batch(self.image.float() / 255, self.labels.long(), assigned, self.index)
+
+
+class AssignedLabels:
+    """Labels given to a step's images by the model of the step before, kept compressed in memory.
+
+    ``model`` names the model that gave them (the sha256 of its weights), so that they can never be mistaken for
+    another's.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self._masks: dict[str, tuple[tuple[int, ...], bytes]] = {}
+
+    def __setitem__(self, id: str, mask: NDArray[np.uint16]) -> None:
+        self._masks[id] = mask.shape, zlib.compress(np.ascontiguousarray(mask, dtype="<u2").tobytes(), 1)
+
+    def __getitem__(self, id: str) -> NDArray[np.uint16]:
+        shape, packed = self._masks[id]
+        return np.frombuffer(zlib.decompress(packed), "<u2").reshape(shape)
+
+    def __len__(self) -> int:
+        return len(self._masks)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._masks)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How training windows are drawn: output size, zoom range, mirroring, colour jitter."""
+
+    crop: int
+    scale: tuple[float, float]
+    flip: bool
+    jitter: float
+
+
+@dataclass(frozen=True)
+class StepDataset(Dataset[tuple[Tensor, Tensor, Tensor | None, int]]):
+    """Training items of one step, addressed by (draw, image): the draw counts every item of the step ever made."""
+
+    data: SegmentationData
+    split: str
+    images: tuple[str, ...]
+    table: Table
+    assigned: AssignedLabels | None
+    augmentation: Augmentation
+    seed: int
+    step: int
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor | None, int]:
+        """Read, label and augment one image."""
+        draw, index = key
+        id = self.images[index]
+        sample = self.data.read(self.split, id)
+        rng = generator(self.seed, "augment", self.step, draw)
+        crop = Crop.draw(
+            rng, sample.mask.shape, self.augmentation.crop, self.augmentation.scale, self.augmentation.flip
+        )
+        labels = crop.mask(apply_table(self.table, sample.mask))
+        assigned = None if self.assigned is None else _int32(crop.mask(self.assigned[id]))
+        image = jitter(crop.image(sample.image), rng, self.augmentation.jitter)
+        return image, _int32(labels), assigned, index
+
+
+class CountedBatches(Sampler[list[tuple[int, int]]]):
+    """All batches of a step, from shuffles that depend on (seed, step, epoch) alone.
+
+    Epochs follow each other without a seam: a batch may hold the end of one and the start of the next, so none is
+    ever short, even when the step has fewer images than a batch.
+    """
+
+    def __init__(self, images: int, batch: int, batches: int, seed: int, step: int) -> None:
+        self.images, self.batch, self.batches, self.seed, self.step = images, batch, batches, seed, step
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        stream = self._stream()
+        for _ in range(self.batches):
+            yield [next(stream) for _ in range(self.batch)]
+
+    def _stream(self) -> Iterator[tuple[int, int]]:
+        draw = epoch = 0
+        while True:
+            for index in generator(self.seed, "shuffle", self.step, epoch).permutation(self.images):
+                yield draw, int(index)
+                draw += 1
+            epoch += 1
+
+
+def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int) -> DataLoader[Batch]:
+    """Return a loader over all batches of a step."""
+    sampler = CountedBatches(len(dataset.images), batch, batches, dataset.seed, dataset.step)
+    return DataLoader(
+        dataset,
+        batch_sampler=sampler,  # type: ignore[arg-type]  # torch types samplers of integers only
+        num_workers=workers,
+        collate_fn=Batch.collate,
+        pin_memory=torch.cuda.is_available(),
+        # A fork shares the cached samples and assigned labels with the workers instead of copying them.
+        multiprocessing_context="fork" if workers else None,
+    )
+
+
+class WholeImage(NamedTuple):
+    """One image at its own size: image (3, H, W) uint8, labels (H, W) int32."""
+
+    id: str
+    image: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class WholeImages(Dataset[WholeImage]):
+    """Images at their own size with a step's labels, for evaluation and for scans before a step."""
+
+    data: SegmentationData
+    split: str
+    images: tuple[str, ...]
+    table: Table
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> WholeImage:
+        sample = self.data.read(self.split, self.images[index])
+        image = torch.from_numpy(sample.image).permute(2, 0, 1)
+        return WholeImage(sample.id, image, _int32(apply_table(self.table, sample.mask)))
+
+
+def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator[list[WholeImage]]:
+    """Yield lists of up to ``batch`` consecutive images of one size, so that none needs padding."""
+    loader: DataLoader[WholeImage] = DataLoader(images, batch_size=None, num_workers=workers)
+    group: list[WholeImage] = []
+    for item in loader:
+        if group and (len(group) == batch or group[0].image.shape != item.image.shape):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def _int32(labels: NDArray[np.uint16]) -> Tensor:
+    return torch.from_numpy(labels.astype(np.int32))
+
+

@@ -1,0 +1,70 @@
+"""The readers by name, with their configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from faircl.data.folder import FolderData
+from faircl.data.sample import SegmentationData
+from faircl.data.scenes import SceneData
+from faircl.errors import UserError
+
+
+class ReaderConfig(BaseModel):
+    """What every reader needs: its name and the splits to train and test on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    train: str = Field("train", description="split to train on")
+    test: str = Field("test", description="split to evaluate on")
+
+    def open(self) -> SegmentationData:
+        """Open the data; raises UserError when it is not there."""
+        raise NotImplementedError
+
+
+class SceneConfig(ReaderConfig):
+    """The built-in procedural street scenes."""
+
+    name: Literal["scenes"] = "scenes"
+    images: int = Field(200, description="training images")
+    test_images: int = Field(60, description="test images")
+    size: int = Field(96, description="side of an image in pixels")
+    seed: int = Field(0, description="seed of the scenes, apart from the seed of training")
+
+    def open(self) -> SceneData:
+        """Return the generator of scenes."""
+        return SceneData(self.images, self.test_images, self.size, self.seed)
+
+
+class FolderConfig(ReaderConfig):
+    """A folder with images/{split}, masks/{split} and classes.txt."""
+
+    name: Literal["folder"] = "folder"
+    root: Path | None = Field(None, description="the folder")
+    background: Literal["auto", "first", "none"] = Field(
+        "auto", description="whether id 0 is background: auto looks whether it is called so"
+    )
+    void_colour: tuple[int, int, int] | None = Field(None, description="colour of ignored pixels in RGB-coded masks")
+
+    def open(self) -> FolderData:
+        """Open the folder."""
+        if self.root is None:
+            raise UserError("The folder data set has no root; set data.root to the folder with images/ and masks/.")
+        return FolderData(self.root, self.background, self.void_colour)
+
+
+class SceneReader:
+    """Entry of the table of readers."""
+
+    Config: ClassVar[type[ReaderConfig]] = SceneConfig
+
+
+class FolderReader:
+    """Entry of the table of readers."""
+
+    Config: ClassVar[type[ReaderConfig]] = FolderConfig

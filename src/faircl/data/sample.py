@@ -1,0 +1,73 @@
+"""What flows out of a reader: one image, its mask in the data set's own ids, and the list of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+BACKGROUND = 0
+"""Id of the background class, in masks and in the network, where the data has one."""
+
+IGNORE = 65535
+"""Label that no loss and no metric counts. In 8-bit mask files it is written 255, in 16-bit ones 65535."""
+
+UNLABELLED = 65534
+"""Label of a pixel of another step's class in data without a background class (with one it is BACKGROUND)."""
+
+Image = NDArray[np.uint8]  # (H, W, 3)
+Mask = NDArray[np.uint8] | NDArray[np.uint16]  # (H, W)
+
+
+def void_id(mask: Mask) -> int:
+    """Return the value that means "ignore" in a mask of this type: 255 for uint8, 65535 for uint16."""
+    return int(np.iinfo(mask.dtype).max)
+
+
+class Sample(NamedTuple):
+    """One annotated image.
+
+    Shapes: image (H, W, 3) uint8 RGB; mask (H, W) uint8 or uint16 of raw class ids, its largest value being void.
+    """
+
+    id: str
+    image: Image
+    mask: Mask
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Class names by raw id.
+
+    ``names[i]`` is the name of id ``i``. With a background class it is id 0 and ``names[0]`` is its name;
+    without one, id 0 is an ordinary class.
+    """
+
+    names: tuple[str, ...]
+    background: bool
+
+    @property
+    def foreground(self) -> tuple[int, ...]:
+        """Raw ids that can be learned in steps: all but the background."""
+        return tuple(range(1 if self.background else 0, len(self.names)))
+
+
+class SegmentationData(Protocol):
+    """A reader: it knows files and ids, and nothing of steps, networks or methods."""
+
+    classes: Classes
+
+    def ids(self, split: str) -> Sequence[str]:
+        """Image ids of a split, sorted."""
+        ...
+
+    def read(self, split: str, id: str) -> Sample:
+        """Image and mask of one id."""
+        ...
+
+    def read_mask(self, split: str, id: str) -> Mask:
+        """Mask alone, for scanning labels without decoding images."""
+        ...

@@ -1,0 +1,1 @@
+"""A procedural street: `layout` decides what stands where, `canvas` projects it, `textures` colours it."""

@@ -1,0 +1,1 @@
+"""The engine: plans, trains, evaluates, saves."""

@@ -1,0 +1,84 @@
+"""A step's model and method on disk: safetensors for numbers, JSON for what they mean."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from faircl.errors import UserError
+from faircl.methods.base import Method, restore_buffers
+from faircl.models.segmenter import Segmenter
+from faircl.scenario import Scenario
+
+
+def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, step: int) -> None:
+    """Write a step's checkpoint into a folder."""
+    channels = scenario.channels(step)
+    about_model = {
+        "format": 1,
+        "model": model.name,
+        "heads": model.classifier.sizes,
+        "background": scenario.background,
+        "classes": [{"id": i, "name": n} for i, n in zip(scenario.channel_ids, scenario.names, strict=True)][:channels],
+        "step": step,
+        "scenario_sha256": scenario.sha256,
+    }
+    _save(path, "model", model.state_dict(), about_model)
+    _save(path, "method", method.state_dict(), {"format": 1, "method": method.name, "step": step})
+
+
+def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
+    """Load a step's checkpoint into a network without classes yet, and into its method."""
+    about = _read_json(path / "model.json")
+    for size in about["heads"]:
+        model.classifier.grow(size)
+    state = _load(path / "model.safetensors")
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise UserError(f"{path / 'model.safetensors'} does not fit network '{model.name}': {_first_line(error)}") from None
+    if method is not None:
+        try:
+            restore_buffers(method, _load(path / "method.safetensors"))
+        except ValueError as error:
+            raise UserError(f"{path / 'method.safetensors'}: {error}.") from None
+
+
+def model_sha256(model: nn.Module) -> str:
+    """Digest of a model's weights."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _save(path: Path, name: str, state: dict[str, Tensor], about: dict[str, Any]) -> None:
+    save_file({k: v.detach().cpu().contiguous() for k, v in state.items()}, path / f"{name}.safetensors")
+    (path / f"{name}.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"Cannot read {path}: {error}; the file is missing or damaged.") from None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot read {path}: {error}; the file is missing or damaged.") from None
+    return value
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

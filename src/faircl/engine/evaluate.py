@@ -1,0 +1,70 @@
+"""Evaluation: argmax at the image's own size, one confusion matrix over all test images."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faircl.data.loader import WholeImages, same_size_batches
+from faircl.data.sample import Mask, SegmentationData
+from faircl.engine.progress import Reporter
+from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
+from faircl.models.segmenter import Segmenter
+from faircl.scenario import Scenario
+
+
+@torch.no_grad()
+def predict(model: Segmenter, images: Tensor) -> Tensor:
+    """Return the channel of every pixel, (B, H, W), for images (B, 3, H, W) uint8."""
+    out = model(images.to(model.mean.device).float() / 255)
+    return F.interpolate(out.logits, images.shape[-2:], mode="bilinear", align_corners=False).argmax(1)
+
+
+def evaluate(
+    model: Segmenter,
+    data: SegmentationData,
+    split: str,
+    scenario: Scenario,
+    step: int,
+    *,
+    batch: int,
+    workers: int,
+    reporter: Reporter,
+    examples: int = 0,
+) -> tuple[StepMetrics, list[Mask]]:
+    """Evaluate all classes seen after a step; also return the first images' predictions as raw masks."""
+    channels = scenario.channels(step)
+    confusion = ConfusionMatrix(channels, model.mean.device)
+    images = WholeImages(data, split, scenario.test_images, scenario.test_table(step))
+    kept: list[Mask] = []
+    training = model.training
+    model.eval()
+    with reporter.task(f"step {step} evaluate", len(images)) as task:
+        for group in same_size_batches(images, batch, workers):
+            prediction = predict(model, torch.stack([item.image for item in group]))
+            labels = torch.stack([item.labels for item in group]).to(prediction.device).long()
+            confusion.update(prediction, labels)
+            kept.extend(_raw(mask, scenario) for mask in prediction[: max(examples - len(kept), 0)].cpu().numpy())
+            for _ in group:
+                task.advance()
+    model.train(training)
+    last = max(scenario.learned_at)
+    metrics = summarise(
+        confusion.counts,
+        ids=scenario.channel_ids[:channels],
+        names=scenario.names[:channels],
+        learned_at=scenario.learned_at[:channels],
+        # Joint training has one step, but its old and new classes are those of the task's last step.
+        step=last if len(scenario.steps) == 1 else step,
+        background=scenario.background,
+    )
+    return metrics, kept
+
+
+def _raw(channels: NDArray[np.int64], scenario: Scenario) -> Mask:
+    """Channels back to the data set's ids."""
+    ids = np.asarray(scenario.channel_ids, np.uint8 if len(scenario.classes.names) <= 254 else np.uint16)
+    return ids[channels]

@@ -1,0 +1,51 @@
+"""Optimisers with learning rates per part, and schedules as factors of the base rate."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from faircl.config import OptimConfig
+from faircl.models.segmenter import Segmenter
+
+
+def make_optimizer(config: OptimConfig, model: Segmenter, step: int) -> torch.optim.Optimizer:
+    """Return a fresh optimiser for a step; parts with a factor of zero are left out, so they cannot move."""
+    lr = config.lr if step == 0 or config.later_lr is None else config.later_lr
+    parts: dict[str, list[nn.Parameter]] = defaultdict(list)
+    for part, parameter in model.parts():
+        parts[part].append(parameter)
+    groups = []
+    for part, parameters in parts.items():
+        factor = getattr(config.parts, part)
+        for parameter in parameters:
+            parameter.requires_grad_(factor > 0)
+        if factor > 0:
+            groups.append({"params": parameters, "lr": lr * factor, "name": part})
+    if config.name == "adamw":
+        return torch.optim.AdamW(groups, betas=config.betas, weight_decay=config.weight_decay)
+    nesterov = config.nesterov and config.momentum > 0
+    return torch.optim.SGD(groups, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=nesterov)
+
+
+def make_schedule(config: OptimConfig, optimizer: torch.optim.Optimizer, iterations: int) -> LambdaLR:
+    """Return the schedule over a step's iterations."""
+    return LambdaLR(optimizer, lambda done: rate_factor(config, done, iterations))
+
+
+def rate_factor(config: OptimConfig, done: int, iterations: int) -> float:
+    """Factor of the learning rate after ``done`` updates.
+
+    Warm-up of W updates: (done + 1) / W. Then, with x = (done − W) / (iterations − W): poly (1 − x)^power, cosine
+    (1 + cos πx) / 2, constant 1.
+    """
+    if done < config.warmup:
+        return (done + 1) / config.warmup
+    x = min((done - config.warmup) / max(iterations - config.warmup, 1), 1.0)
+    if config.schedule == "poly":
+        return float((1 - x) ** config.power)
+    return (1 + math.cos(math.pi * x)) / 2 if config.schedule == "cosine" else 1.0

@@ -1,0 +1,59 @@
+"""Everything that is checked before a run may touch the disk: data readable, task possible, network buildable."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from faircl.config import RunConfig
+from faircl.data.index import LabelIndex, index_labels
+from faircl.data.sample import SegmentationData
+from faircl.engine.progress import Reporter
+from faircl.registry import METHODS
+from faircl.scenario import Scenario, build_scenario, split_classes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A validated run: its configuration, open data, scenario, and the pixels of every training image."""
+
+    config: RunConfig
+    data: SegmentationData
+    scenario: Scenario
+    index: LabelIndex
+
+    def label_pixels(self, step: int) -> Tensor:
+        """Count the labels visible at a step by channel, (channels after the step,) int64."""
+        images = set(self.scenario.steps[step].images)
+        chosen = [row for row, id in enumerate(self.index.ids) if id in images]
+        raw = self.index.pixels[chosen].sum(0)
+        labels = self.scenario.train_table(step)[: len(raw)].astype(np.int64)
+        seen = labels < self.scenario.channels(step)
+        counts = np.zeros(self.scenario.channels(step), np.int64)
+        np.add.at(counts, labels[seen], raw[seen])
+        return torch.from_numpy(counts)
+
+
+def make_plan(config: RunConfig, reporter: Reporter) -> Plan:
+    """Open the data, read every image once and build the scenario."""
+    data = config.data.open()
+    split = split_classes(config.scenario.task, config.scenario.order, data.classes)
+    counts = [len(data.ids(name)) for name in (config.data.train, config.data.test)]
+    with reporter.task("reading the data", sum(counts)) as task:
+        train = index_labels(data, config.data.train, task.advance)
+        test = index_labels(data, config.data.test, task.advance)
+    task_name = config.scenario.task
+    scenario = build_scenario(
+        data.classes,
+        split,
+        train,
+        test,
+        task=task_name if isinstance(task_name, str) else json.dumps(task_name),
+        setting=config.scenario.setting,
+        joint=METHODS.get(config.method.name).joint,
+    )
+    return Plan(config, data, scenario, train)

@@ -1,0 +1,253 @@
+"""The step loop: prepare a step, train it, evaluate it, save it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from PIL import Image as Pillow
+from torch import Tensor, nn
+
+from faircl.config import RunConfig
+from faircl.data.loader import (
+    AssignedLabels,
+    Augmentation,
+    Batch,
+    StepDataset,
+    WholeImages,
+    same_size_batches,
+    train_loader,
+)
+from faircl.data.masks import write_mask
+from faircl.data.sample import Mask
+from faircl.engine.checkpoint import load_step, model_sha256, save_step
+from faircl.engine.environment import environment
+from faircl.engine.evaluate import evaluate
+from faircl.engine.loggers import TrainLog
+from faircl.engine.optim import make_optimizer, make_schedule
+from faircl.engine.plan import Plan, make_plan
+from faircl.engine.progress import Reporter
+from faircl.engine.run_folder import RunFolder
+from faircl.engine.runtime import make_fabric, process_settings
+from faircl.errors import UserError
+from faircl.methods.base import Method, Scanned, StepContext
+from faircl.metrics import StepMetrics, average_over_steps, forgetting
+from faircl.models.segmenter import Segmenter
+from faircl.registry import METHODS, MODELS
+from faircl.report.page import write_run_page
+from faircl.seeding import seeded, torch_seed
+
+
+def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False) -> RunFolder:
+    """Run all steps of a configuration into a folder; with ``resume`` continue at the first unfinished step."""
+    RunFolder(out).check_free(config, resume)
+    with process_settings(config.train):
+        fabric = make_fabric(config.train)
+        plan = make_plan(config, reporter)
+        folder = RunFolder.claim(out, config, plan.scenario, environment(), resume)
+        Trainer(plan, folder, fabric, reporter).run()
+    return folder
+
+
+def build_model(config: RunConfig) -> Segmenter:
+    """Return the configured network, without classes yet, its weights drawn from the run's seed."""
+    with seeded(config.seed, "model"):
+        model: Segmenter = MODELS.get(config.model.name)(config.model)
+    return model
+
+
+class Trainer:
+    """Trains the steps of a plan one after the other."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, fabric: Fabric, reporter: Reporter) -> None:
+        self.plan, self.folder, self.fabric, self.reporter = plan, folder, fabric, reporter
+        self.config, self.scenario = plan.config, plan.scenario
+        self.model = build_model(self.config)
+        self.method: Method = METHODS.get(self.config.method.name)(self.config.method, self.model)
+        self.log = TrainLog(folder.path, self.config.train.log_every, self.config.train.tensorboard)
+
+    def run(self) -> None:
+        """Train what is not finished yet, step by step."""
+        first = self.folder.finished_steps()
+        if first > 0:
+            load_step(self.folder.step_path(first - 1), self.model, self.method)
+        self.model.to(self.fabric.device)
+        self.method.to(self.fabric.device)
+        records = self.folder.all_records(before_step=first)
+        for step in range(first, len(self.scenario.steps)):
+            names = ", ".join(self.plan.data.classes.names[i] for i in self.scenario.steps[step].classes)
+            self.reporter.say(f"step {step}: {names} ({len(self.scenario.steps[step].images)} images)")
+            seconds, images = self.train_step(step)
+            evaluation = self.finish_step(step, records)
+            evaluation |= {"seconds": seconds, "images_per_second": images / seconds}
+            records += [*self.log.records, evaluation]
+            self.log.records.clear()
+            self.folder.write_records(records)
+            write_run_page(self.folder.path)
+        self.log.close()
+
+    def train_step(self, step: int) -> tuple[float, int]:
+        """Train one step; return its seconds and images."""
+        teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(step) else None
+        context = self._context(step)
+        self.model.eval()
+        self.method.begin_step(context)
+        torch.manual_seed(torch_seed(self.config.seed, "train", step))  # dropout and the like
+        optimizer = make_optimizer(self.config.optim, self.model, step)
+        network, optimizer = self.fabric.setup(self.model, optimizer)
+        self._training_mode(step)
+        iterations = self._iterations(step)
+        started = time.monotonic()
+        self._loop(step, iterations, network, optimizer, teacher, self._batches(step, iterations, context.assigned))
+        seconds = time.monotonic() - started
+        self.method.end_step(context)
+        return seconds, iterations * self.config.optim.accumulate * self.config.train.batch
+
+    def _loop(
+        self,
+        step: int,
+        iterations: int,
+        network: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        teacher: nn.Module | None,
+        batches: Iterator[Batch],
+    ) -> None:
+        schedule = make_schedule(self.config.optim, optimizer, iterations)
+        with self.reporter.task(f"step {step} train", iterations) as task:
+            for iteration in range(1, iterations + 1):
+                for _ in range(self.config.optim.accumulate):
+                    terms = self._micro_step(network, teacher, next(batches), iteration)
+                self._check_finite(terms, step, iteration)
+                if self.config.optim.clip > 0:
+                    self.fabric.clip_gradients(network, optimizer, max_norm=self.config.optim.clip)
+                lr = schedule.get_last_lr()[0]
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
+                self.method.after_update(iteration)
+                if self.log.due(iteration, iterations):
+                    self.log.add(step, iteration, iterations, lr, terms)
+                task.advance(f"loss {sum(terms.values()):.3f}")
+
+    def _micro_step(
+        self, network: nn.Module, teacher: nn.Module | None, batch: Batch, iteration: int
+    ) -> dict[str, float]:
+        """One forward and backward pass; return the value of every term."""
+        out = network(batch.image)
+        with torch.no_grad():
+            old = teacher(batch.image) if teacher is not None else None
+            targets = self.method.targets(batch, out, old)
+        terms = self.method.losses(batch, out, old, targets)
+        loss = torch.stack(list(terms.values())).sum()
+        self.fabric.backward(loss / self.config.optim.accumulate)
+        self.method.observe(batch, out, targets, iteration)
+        return {name: float(value.detach()) for name, value in terms.items()}
+
+    def _check_finite(self, terms: dict[str, float], step: int, iteration: int) -> None:
+        if not all(math.isfinite(value) for value in terms.values()):
+            listed = ", ".join(f"{name} = {value:.6g}" for name, value in terms.items())
+            raise UserError(
+                f"The loss is not finite at step {step}, iteration {iteration}: {listed}; lower optim.lr, set "
+                "optim.clip, or use precision fp32 or bf16. Finished steps are kept."
+            )
+
+    def finish_step(self, step: int, records: list[dict[str, Any]]) -> dict[str, Any]:
+        """Evaluate and save a trained step; return its record."""
+        count = min(self.config.eval.examples, len(self.scenario.test_images))
+        metrics, examples = evaluate(
+            self.model,
+            self.plan.data,
+            self.config.data.test,
+            self.scenario,
+            step,
+            batch=self.config.eval.batch,
+            workers=self.config.train.workers,
+            reporter=self.reporter,
+            examples=count,
+        )
+        self._write_examples(count)
+        self.folder.write_step(step, partial(self._save, step=step, examples=examples))
+        earlier = [StepMetrics.from_json(record) for record in records if record["kind"] == "eval"]
+        record = {"kind": "eval", **metrics.to_json(), **forgetting([*earlier, metrics]).to_json()}
+        return record | {"average_over_steps": average_over_steps([*earlier, metrics])}
+
+    def _save(self, path: Path, step: int, examples: list[Mask]) -> None:
+        save_step(path, self.model, self.method, self.scenario, step)
+        (path / "examples").mkdir()
+        for k, mask in enumerate(examples):
+            write_mask(path / "examples" / f"{k}.png", mask)
+
+    def _write_examples(self, count: int) -> None:
+        folder = self.folder.path / "examples"
+        folder.mkdir(exist_ok=True)
+        for k, id in enumerate(self.scenario.test_images[:count]):
+            sample = self.plan.data.read(self.config.data.test, id)
+            Pillow.fromarray(sample.image).save(folder / f"{k}.image.png")
+            write_mask(folder / f"{k}.truth.png", sample.mask)
+
+    def _iterations(self, step: int) -> int:
+        """Updates of a step: its epochs over its images, rounded up."""
+        c = self.config.train
+        epochs = c.epochs if step == 0 or c.later_epochs is None else c.later_epochs
+        return math.ceil(epochs * len(self.scenario.steps[step].images) / (c.batch * self.config.optim.accumulate))
+
+    def _batches(self, step: int, iterations: int, assigned: AssignedLabels | None) -> Iterator[Batch]:
+        c = self.config.train
+        dataset = StepDataset(
+            data=self.plan.data,
+            split=self.config.data.train,
+            images=self.scenario.steps[step].images,
+            table=self.scenario.train_table(step),
+            assigned=assigned,
+            augmentation=Augmentation(c.crop, c.scale, c.flip, c.jitter),
+            seed=self.config.seed,
+            step=step,
+        )
+        for batch in train_loader(dataset, c.batch, iterations * self.config.optim.accumulate, c.workers):
+            yield Batch(*(_to(value, self.fabric.device) for value in batch)).prepared()
+
+    def _context(self, step: int) -> StepContext:
+        return StepContext(
+            step=step,
+            old_classes=self.scenario.channels(step - 1),
+            classes=self.scenario.channels(step),
+            background=self.scenario.background,
+            unlabelled=self.scenario.unlabelled,
+            seed=self.config.seed,
+            model=self.model,
+            label_pixels=self.plan.label_pixels(step),
+            scan=partial(self._scan, step),
+            new_assigned=lambda: AssignedLabels(model_sha256(self.model)),
+        )
+
+    def _scan(self, step: int) -> Iterator[Scanned]:
+        """Run the model as it stands over the step's whole images."""
+        images = self.scenario.steps[step].images
+        whole = WholeImages(self.plan.data, self.config.data.train, images, self.scenario.train_table(step))
+        with self.reporter.task(f"step {step} scan", len(images)) as task, torch.inference_mode():
+            for group in same_size_batches(whole, self.config.eval.batch, self.config.train.workers):
+                image = torch.stack([item.image for item in group]).to(self.fabric.device)
+                labels = torch.stack([item.labels for item in group]).to(self.fabric.device).long()
+                yield Scanned([item.id for item in group], labels, self.model(image.float() / 255))
+                for _ in group:
+                    task.advance()
+
+    def _training_mode(self, step: int) -> None:
+        """Set training mode; BatchNorm keeps its running statistics where it is to be frozen."""
+        self.model.train()
+        frozen = self.config.train.frozen_norm
+        if frozen == "always" or (frozen == "later" and step > 0):
+            for module in self.model.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+
+
+def _to(value: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if value is None else value.to(device, non_blocking=True)

@@ -1,0 +1,26 @@
+"""The one kind of error a user should ever see: a sentence, not a traceback.
+
+A `UserError` says what was found, what was expected and what to do next. The command line prints it and exits
+with code 2; a script can catch it like any exception.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake in data, configuration or environment that the user can mend."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the closest known word, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """Error for a name that is not in a table: names the table's entries and the closest one."""
+    known = sorted(known)
+    return UserError(f"Unknown {kind} '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}.")

@@ -1,0 +1,50 @@
+"""Conditional structural consistency, Eqn 15-16."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from faircl.distributed import global_mean
+
+ConsistencyForm = Literal["smooth", "literal"]
+
+
+def consistency_loss(
+    image: Tensor, logits: Tensor, sigma_x: float, sigma_y: float, window: int = 3, form: ConsistencyForm = "smooth"
+) -> Tensor:
+    r"""Neighbouring pixels of similar colour should be predicted alike.
+
+    Over all pairs (i, j) within a window, with x the colour and y the softmax at network stride,
+
+        smooth:   mean  exp(−‖x_i − x_j‖²/2σ_x²) · (1 − exp(−‖y_i − y_j‖²/2σ_y²))
+        literal:  mean  exp(−‖x_i − x_j‖²/2σ_x² − ‖y_i − y_j‖²/2σ_y²)
+
+    ``literal`` is Eqn 16 as printed. It is largest where equal-coloured neighbours agree, so minimising it drives them
+    apart; it is kept for comparison. Pairs that reach beyond the image do not count.
+
+    Shapes: image (B, 3, H, W) in [0, 1], area-pooled to the logits' size; logits (B, C, h, w).
+    """
+    x = F.adaptive_avg_pool2d(image, list(logits.shape[-2:]))
+    y = logits.softmax(1)
+    total, pairs = logits.new_zeros(()), 0
+    # A pair is symmetric, so half of the window's offsets see every pair once.
+    reach = window // 2
+    offsets = [(dy, dx) for dy in range(reach + 1) for dx in range(-reach, reach + 1) if (dy, dx) > (0, 0)]
+    for dy, dx in offsets:
+        near_x = torch.exp(-_pair_distance(x, dy, dx) / (2 * sigma_x**2))
+        near_y = torch.exp(-_pair_distance(y, dy, dx) / (2 * sigma_y**2))
+        pair = near_x * (1 - near_y) if form == "smooth" else near_x * near_y
+        total, pairs = total + pair.sum(), pairs + pair.numel()
+    return global_mean(total, pairs)
+
+
+def _pair_distance(map: Tensor, dy: int, dx: int) -> Tensor:
+    """Squared distance between each pixel and the one at (+dy, +dx); map (B, C, h, w) to (B, h − dy, w − |dx|)."""
+    h, w = map.shape[-2:]
+    here = map[..., : max(h - dy, 0), max(-dx, 0) : w - max(dx, 0)]
+    there = map[..., dy:, max(dx, 0) : w - max(-dx, 0)]
+    return (here - there).square().sum(1)

@@ -1,0 +1,97 @@
+"""Giving unlabelled pixels a label: the closest prototype, or the classifier's choice, with doubt."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faircl.data.loader import AssignedLabels
+from faircl.data.sample import IGNORE
+
+DOUBT_LEVELS = 256
+
+
+class Assignment(NamedTuple):
+    """Labels (B, H, W) int64 among the known channels, and how doubtful each is, (B, H, W) in [0, 1]."""
+
+    labels: Tensor
+    doubt: Tensor
+
+
+def prototype_distances(features: Tensor, prototypes: Tensor) -> Tensor:
+    """Euclidean distance of every pixel to every prototype: (B, D, h, w), (K, D) to (B, K, h, w)."""
+    b, d, h, w = features.shape
+    flat = features.permute(0, 2, 3, 1).reshape(-1, d)
+    return torch.cdist(flat, prototypes).view(b, h, w, -1).permute(0, 3, 1, 2)
+
+
+@torch.no_grad()
+def assign_by_prototype(features: Tensor, prototypes: Tensor, ready: Tensor, size: torch.Size) -> Assignment:
+    """Closest cluster at label size; doubt is d1/d2, the distance to it over that to the second closest.
+
+    Distances are upsampled, not features: the argmin then moves smoothly between the network's grid points.
+    Shapes: features (B, D, h, w); prototypes (K, D); ready (K,) bool; size (H, W).
+    """
+    channels = ready.nonzero()[:, 0]
+    distance = _upsample(prototype_distances(features, prototypes[channels]), size)
+    nearest = distance.topk(min(2, len(channels)), dim=1, largest=False)
+    first, second = nearest.values[:, 0], nearest.values[:, -1]
+    return Assignment(channels[nearest.indices[:, 0]], first / second.clamp_min(1e-12))
+
+
+@torch.no_grad()
+def assign_by_softmax(logits: Tensor, size: torch.Size) -> Assignment:
+    """Classifier's choice at label size; doubt is the entropy of its softmax over log K. Logits (B, K, h, w)."""
+    log_p = _upsample(logits, size).log_softmax(1)
+    entropy = -(log_p.exp() * log_p).sum(1)
+    return Assignment(log_p.argmax(1), entropy / math.log(max(logits.shape[1], 2)))
+
+
+class RejectingAssigner:
+    """Collects a step's assignments, then stores them without the most doubtful share of every class.
+
+    The threshold is a quantile per class over all images of the step, so it needs all of them first; doubt is kept
+    in 256 levels, which makes the quantile a cumulative histogram.
+    """
+
+    def __init__(self, classes: int, reject: float) -> None:
+        self.classes, self.reject = classes, reject
+        self.histogram = np.zeros((classes, DOUBT_LEVELS), np.int64)
+        self.pending: list[tuple[str, NDArray[np.uint16], NDArray[np.uint8]]] = []
+
+    def add(self, ids: list[str], assignment: Assignment, unlabelled: Tensor) -> None:
+        """Take in a batch; ``unlabelled`` (B, H, W) bool marks the pixels the labels are meant for."""
+        labels = assignment.labels.masked_fill(~unlabelled, IGNORE).cpu().numpy().astype(np.uint16)
+        doubt = (assignment.doubt.clamp(0, 1) * (DOUBT_LEVELS - 1)).round().byte().cpu().numpy()
+        kept = labels != IGNORE
+        flat = labels[kept].astype(np.int64) * DOUBT_LEVELS + doubt[kept]
+        self.histogram += np.bincount(flat, minlength=self.histogram.size).reshape(self.histogram.shape)
+        self.pending.extend(zip(ids, labels, doubt, strict=True))
+
+    def store(self, into: AssignedLabels) -> NDArray[np.int64]:
+        """Write all masks, rejected pixels as IGNORE, and return the pixels kept of every class (K,)."""
+        threshold = self._thresholds()
+        keep = np.arange(DOUBT_LEVELS) <= threshold[:, None]
+        keep = np.concatenate([keep, np.zeros((1, DOUBT_LEVELS), bool)])  # the row of IGNORE
+        for id, labels, doubt in self.pending:
+            row = np.minimum(labels, self.classes)
+            into[id] = np.where(keep[row, doubt], labels, np.uint16(IGNORE))
+        self.pending.clear()
+        return (self.histogram * keep[:-1]).sum(1)
+
+    def _thresholds(self) -> NDArray[np.int64]:
+        """Largest doubt level kept of every class: at least 1 − reject of its pixels lie at or below it."""
+        if self.reject == 0:
+            return np.full(self.classes, DOUBT_LEVELS - 1)
+        share = self.histogram.cumsum(1) / np.maximum(self.histogram.sum(1, keepdims=True), 1)
+        return (share >= 1 - self.reject).argmax(1)
+
+
+def _upsample(map: Tensor, size: torch.Size) -> Tensor:
+    return map if map.shape[-2:] == size else F.interpolate(map, size, mode="bilinear", align_corners=False)

@@ -1,0 +1,161 @@
+"""The method contract: what a continual method is given, and what it must return.
+
+A method turns a batch and the network's output into named loss terms. It never calls backward, never steps an
+optimiser, never touches a device, a file or a logger; the engine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from faircl.data.loader import AssignedLabels, Batch
+from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.models.classifier import Init
+from faircl.models.segmenter import SegOutput, Segmenter
+from faircl.seeding import seeded
+
+Terms = dict[str, Tensor]
+
+
+class MethodConfig(BaseModel):
+    """Hyper-parameters that every method has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    init: Init = Field(
+        "background",
+        description="start of new classes' classifier at later steps: random, background (MiB) or prototype",
+    )
+
+
+class Scanned(NamedTuple):
+    """Whole training images of a step as the model of the step before sees them.
+
+    Shapes: labels (B, H, W) int64; output at network stride; ids, the B images' ids.
+    """
+
+    ids: list[str]
+    labels: Tensor
+    output: SegOutput
+
+
+@dataclass
+class StepContext:
+    """What a method may know and use at the start and end of a step.
+
+    ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan`` runs it over the step's
+    training images, whole and without augmentation. ``label_pixels`` (channels after the step,) counts the labels
+    visible at this step. A method that assigns labels fills ``assigned``.
+    """
+
+    step: int
+    old_classes: int
+    classes: int
+    background: bool
+    unlabelled: int
+    seed: int
+    model: Segmenter
+    label_pixels: Tensor
+    scan: Callable[[], Iterator[Scanned]]
+    new_assigned: Callable[[], AssignedLabels]
+    assigned: AssignedLabels | None = field(default=None)
+
+
+class Method(nn.Module):
+    """Base of all methods; its buffers are the method's state and are saved whole."""
+
+    Config: ClassVar[type[MethodConfig]] = MethodConfig
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    paper: ClassVar[str]
+    joint: ClassVar[bool] = False
+    """Whether all classes are learned in a single step."""
+
+    def __init__(self, config: MethodConfig, model: Segmenter) -> None:
+        super().__init__()
+        self.base_config = config
+
+    def needs_teacher(self, step: int) -> bool:
+        """Whether the engine must run the frozen model of the step before on every batch."""
+        return False
+
+    def step0_key(self) -> dict[str, object]:
+        """Return what the first step depends on: runs with equal keys may share it."""
+        return {"method": self.base_config.model_dump(mode="json")}
+
+    def begin_step(self, context: StepContext) -> None:
+        """Grow the classifier and start its new classes."""
+        means = class_means(context) if context.step > 0 and self.base_config.init == "prototype" else None
+        classifier = context.model.classifier
+        with seeded(context.seed, "grow", context.step):
+            classifier.grow(context.classes - context.old_classes)
+        if means is not None:
+            old, new = means[: context.old_classes], means[context.old_classes :]
+            reference = means[0] if context.background else old.nanmean(0)
+            classifier.init_from_prototypes(new, reference, context.background)
+        elif context.step > 0 and self.base_config.init == "background" and context.background:
+            classifier.init_from_background()
+
+    def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
+        """Labels actually trained on, (B, H, W) int64 with IGNORE."""
+        return batch.labels.masked_fill(batch.labels == UNLABELLED, IGNORE)
+
+    def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Named, weighted terms; the engine minimises their sum."""
+        raise NotImplementedError
+
+    def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
+        """Take in what a micro-batch showed: features, statistics. No gradient flows here."""
+
+    def after_update(self, iteration: int) -> None:
+        """Act once the optimiser has stepped; ``iteration`` counts the step's updates from 1."""
+
+    def end_step(self, context: StepContext) -> None:
+        """Merge, fuse or freeze what the step has learned."""
+
+
+def restore_buffers(module: nn.Module, state: dict[str, Tensor]) -> None:
+    """Load buffers whatever their present shape: a method's state grows with its classes."""
+    expected = set(module.state_dict())
+    if expected != set(state):
+        missing, extra = sorted(expected - set(state)), sorted(set(state) - expected)
+        raise ValueError(f"method state does not fit: missing {missing}, unexpected {extra}")
+    for name, value in state.items():
+        owner = module.get_submodule(name.rpartition(".")[0])
+        owner.register_buffer(name.rpartition(".")[2], value.clone())
+
+
+def to_stride(labels: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
+    """Take labels (B, H, W) at the centres of a coarser grid (B, h, w): nearest neighbour."""
+    if labels.shape[-2:] == tuple(size):
+        return labels
+    # Labels up to 65535 are exact in float32; integer interpolation does not exist.
+    return F.interpolate(labels[:, None].float(), tuple(size), mode="nearest-exact")[:, 0].long()
+
+
+def flat_features(features: Tensor) -> Tensor:
+    """(B, D, h, w) to (B·h·w, D)."""
+    return features.permute(0, 2, 3, 1).flatten(0, 2)
+
+
+@torch.no_grad()
+def class_means(context: StepContext) -> Tensor:
+    """Mean embedding of every channel over the step's images, labels visible at the step; (K, D), NaN if unseen."""
+    like = context.model.mean.double()
+    total = like.new_zeros((context.classes, context.model.embedding_width))
+    count = like.new_zeros(context.classes)
+    for scanned in context.scan():
+        embedding = scanned.output.embedding
+        labels = to_stride(scanned.labels, embedding.shape[-2:]).flatten()
+        valid = labels < context.classes
+        total.index_add_(0, labels[valid], flat_features(embedding)[valid].double())
+        count += torch.bincount(labels[valid], minlength=context.classes)
+    return (total / count[:, None]).float()

@@ -1,0 +1,284 @@
+"""FairCL (NeurIPS 2023): prototypes against forgetting, class distribution for fairness, structural consistency.
+
+    L = L_seg + λ_cluster·L_cluster + λ_class·L_class + λ_cons·L_cons
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from faircl.data.loader import Batch
+from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.losses import (
+    class_histogram,
+    cluster_loss,
+    consistency_loss,
+    importance_weights,
+    kl_from_uniform,
+    literal_class_loss,
+    logit_offset,
+    upsampled_cross_entropy,
+)
+from faircl.losses.consistency import ConsistencyForm
+from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
+from faircl.methods.base import Method, MethodConfig, StepContext, Terms, flat_features, to_stride
+from faircl.models.segmenter import SegOutput, Segmenter
+from faircl.prototypes import PrototypeBank, sample_keys
+
+Unlabelled = Literal["assigned", "teacher", "online", "unbiased", "ignore", "background"]
+REFERENCE_WIDTH = 256  # the embedding width the paper's margin of 10 was set at
+
+
+class FairCLConfig(MethodConfig):
+    """Hyper-parameters of FairCL. A weight of zero switches its term off."""
+
+    name: str = "faircl"
+    lambda_cluster: float = Field(0.1, ge=0, description="weight of L_cluster")
+    lambda_class: float = Field(1.0, ge=0, description="weight of L_class")
+    lambda_cons: float = Field(1.0, ge=0, description="weight of L_cons")
+
+    unlabelled: Unlabelled = Field(
+        "assigned",
+        description="unlabelled pixels at later steps: assigned (labelled once by the model before the step), teacher "
+        "(labelled by it at every iteration), online (by the current network), unbiased (background stands for all "
+        "old classes), ignore, background",
+    )
+    assign: Literal["prototype", "softmax"] = Field(
+        "softmax", description="assign unlabelled pixels to the closest prototype (the paper) or by the classifier"
+    )
+    reject: float = Field(0.0, ge=0, lt=1, description="share of each class's assigned pixels dropped as doubtful")
+
+    embedding: Literal["decoder", "backbone"] = Field("decoder", description="features clustered")
+    normalise: bool = Field(False, description="cluster unit-length features; needs a margin of at most 2")
+    margin: float = Field(10.0, gt=0, description="Δ, hinge margin between a feature and another class's prototype")
+    scale_margin: bool = Field(True, description="use Δ·√(D/256) for an embedding of width D")
+    distance_order: float = Field(2.0, ge=1, description="order of the norm ℓ; 2 is Euclidean")
+    pull: float = Field(1.0, ge=0, description="weight of the pull to the own prototype within L_cluster")
+    push: float = Field(1.0, ge=0, description="weight of the push from other prototypes within L_cluster")
+    momentum: float = Field(0.99, ge=0, le=1, description="η, momentum of a prototype")
+    period: int = Field(5, ge=1, description="M, iterations before the first mean and between updates")
+    queue: int = Field(500, ge=1, description="L, features kept per class")
+    quota: int = Field(100, ge=1, description="features added per class and iteration, at most")
+
+    fairness: Literal["importance", "adjust", "kl", "literal"] = Field("importance", description="reading of L_class")
+    gamma: float = Field(0.5, ge=0, description="γ, exponent of the importance weight (q/p)^γ")
+    clip: tuple[float, float] = Field((0.2, 5.0), description="bounds of the importance weight")
+    cap_assigned: bool = Field(False, description="cap the importance weight at 1 on assigned pixels")
+    histogram_momentum: float = Field(0.0, ge=0, lt=1, description="momentum of p̂ across batches for kl and literal")
+
+    consistency: ConsistencyForm = Field("smooth", description="reading of L_cons; literal is anti-smoothing")
+    sigma_x: float = Field(0.1, gt=0, description="σ1, colour scale of L_cons, RGB in [0, 1]")
+    sigma_y: float = Field(0.5, gt=0, description="σ2, prediction scale of L_cons")
+    window: int = Field(3, ge=3, description="side of L_cons's neighbourhood, odd")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.normalise and (self.margin > 2 or self.scale_margin):
+            raise ValueError("unit vectors are at most 2 apart: with normalise set margin ≤ 2 and scale_margin false")
+        if self.window % 2 == 0:
+            raise ValueError(f"window must be odd, found {self.window}")
+        if not 0 < self.clip[0] <= self.clip[1]:
+            raise ValueError(f"clip must be 0 < low ≤ high, found {self.clip}")
+        return self
+
+
+class FairCL(Method):
+    """The paper's method; every reading of it is a hyper-parameter.
+
+    State: the prototype bank; ``share`` (K,), the class distribution p, each class as the step that labelled it saw
+    it; ``predicted`` (K,), the running histogram p̂; ``done``, updates of the current step.
+    """
+
+    Config = FairCLConfig
+    name = "faircl"
+    summary = "prototype clustering, fairness from the class distribution, structural consistency; one pass"
+    paper = "FairCL, NeurIPS 2023"
+
+    share: Tensor
+    predicted: Tensor
+    done: Tensor
+
+    def __init__(self, config: FairCLConfig, model: Segmenter) -> None:
+        super().__init__(config, model)
+        self.config = config
+        width = model.embedding_width if config.embedding == "decoder" else model.stage_widths[-1]
+        self.margin = config.margin * ((width / REFERENCE_WIDTH) ** 0.5 if config.scale_margin else 1.0)
+        self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)
+        self.register_buffer("share", torch.zeros(0))
+        self.register_buffer("predicted", torch.zeros(0))
+        self.register_buffer("done", torch.zeros((), dtype=torch.int64))
+        self.old_classes = 0
+        self.unlabelled_label = UNLABELLED
+
+    # Steps
+
+    def needs_teacher(self, step: int) -> bool:
+        """Only the treatment ``teacher`` keeps the old network in memory."""
+        return step > 0 and self.config.unlabelled == "teacher"
+
+    def step0_key(self) -> dict[str, object]:
+        """Treatments of unlabelled pixels do not touch the first step."""
+        later = {"unlabelled", "assign", "reject", "cap_assigned", "init"}
+        return {"method": self.config.model_dump(mode="json", exclude=later)}
+
+    def begin_step(self, context: StepContext) -> None:
+        """Assign labels with the old model, then grow the classifier, the bank and the class distribution."""
+        self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
+        pixels = context.label_pixels.double()
+        if context.step > 0 and self.config.unlabelled == "assigned":
+            kept = self._assign(context)
+            if context.background:
+                # What no old class claimed is background; the step's mask alone calls old classes background too.
+                pixels[0] = kept[0]
+        super().begin_step(context)
+        self.bank.begin_step(context.classes, context.background)
+        self.done.zero_()
+        self._grow_share(context, pixels)
+
+    def _assign(self, context: StepContext) -> Tensor:
+        """Label every unlabelled pixel of the step's images once; return the pixels of each old class (K_old,)."""
+        assigner = RejectingAssigner(context.old_classes, self.config.reject)
+        for ids, labels, output in context.scan():
+            assigner.add(ids, self._assignment(output, labels.shape[-2:]), labels == context.unlabelled)
+        context.assigned = context.new_assigned()
+        return torch.from_numpy(assigner.store(context.assigned))
+
+    def _grow_share(self, context: StepContext, pixels: Tensor) -> None:
+        """New classes take this step's pixel share; old ones keep theirs; the background follows what is known of it.
+
+        Only a step that tells background from old classes (the first, or one with assigned labels) can renew the
+        background's share.
+        """
+        seen = (pixels / pixels.sum().clamp_min(1)).to(self.share)
+        knows_background = context.step == 0 or self.config.unlabelled == "assigned"
+        first_new = self.old_classes
+        share = torch.cat([self.share, seen[first_new:]])
+        if context.background and knows_background:
+            share[0] = seen[0]
+        self.share = share
+        uniform = torch.full_like(share, 1 / len(share))
+        self.predicted = uniform
+
+    def end_step(self, context: StepContext) -> None:
+        """Leave every class that was seen with a prototype."""
+        self.bank.finish_step()
+
+    # Iterations
+
+    def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
+        """Replace unlabelled pixels as ``unlabelled`` says; at the first step they are background."""
+        labels = super().targets(batch, out, old)
+        treatment = self.config.unlabelled
+        if self.old_classes == 0 or treatment in ("background", "unbiased"):
+            return labels
+        unlabelled = batch.labels == self.unlabelled_label
+        if treatment == "ignore":
+            return labels.masked_fill(unlabelled, IGNORE)
+        return labels.where(~unlabelled, self._replacement(batch, out, old))
+
+    def _replacement(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
+        if self.config.unlabelled == "assigned":
+            assert batch.assigned is not None, "begin_step assigns labels for every later step"
+            return batch.assigned
+        source = old if self.config.unlabelled == "teacher" else out
+        assert source is not None, "the engine runs the teacher that needs_teacher asks for"
+        return self._assignment(source, batch.labels.shape[-2:]).labels
+
+    def _assignment(self, output: SegOutput, size: torch.Size) -> Assignment:
+        """Assign pixels to the old channels, p_0 among them."""
+        known = self.old_classes
+        if self.config.assign == "softmax":
+            return assign_by_softmax(output.logits[:, :known], size)
+        features = self._features(output).detach()
+        return assign_by_prototype(features, self.bank.prototypes[:known], self.bank.ready[:known], size)
+
+    def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Return the terms whose weight is not zero."""
+        c = self.config
+        terms = {"seg": self._seg(batch, out, targets)}
+        if c.lambda_cluster > 0:
+            terms["cluster"] = c.lambda_cluster * self._cluster(batch, out, targets)
+        if c.lambda_class > 0 and c.fairness in ("kl", "literal"):
+            terms["class"] = c.lambda_class * self._predicted_fairness(out, targets)
+        if c.lambda_cons > 0:
+            terms["cons"] = c.lambda_cons * consistency_loss(
+                batch.image, out.logits, c.sigma_x, c.sigma_y, c.window, c.consistency
+            )
+        return terms
+
+    def _seg(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
+        """Cross-entropy, carrying the two readings of L_class that act inside it.
+
+        ``importance``: λ·(w_y − 1)·CE added to CE is CE weighted by 1 + λ·(w_y − 1).
+        """
+        c = self.config
+        weight = offset = pixel_weight = None
+        share = self.share / self.share.sum()
+        if c.lambda_class > 0 and c.fairness == "importance":
+            weight = 1 + c.lambda_class * (importance_weights(share, c.gamma, c.clip) - 1)
+            if c.cap_assigned and self.old_classes > 0:
+                assigned = (batch.labels == self.unlabelled_label) & (targets != IGNORE)
+                over = weight.clamp_min(1)[targets.where(assigned, 0)]
+                pixel_weight = torch.where(assigned, 1 / over, 1.0)
+        elif c.lambda_class > 0 and c.fairness == "adjust":
+            offset = logit_offset(share, c.lambda_class)
+        grouped = self.old_classes if c.unlabelled == "unbiased" and self.unlabelled_label != UNLABELLED else 0
+        return upsampled_cross_entropy(
+            out.logits, targets, class_weight=weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
+        )
+
+    def _cluster(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
+        """Algorithm 1: no loss before M iterations of the step."""
+        if int(self.done) < self.config.period:
+            return out.embedding.new_zeros(())
+        features, labels = self._clustered(batch, out, targets)
+        c = self.config
+        loss = cluster_loss(features, labels, self.bank.prototypes, self.bank.ready, self.margin, c.distance_order)
+        return c.pull * loss.pull + c.push * loss.push
+
+    def _clustered(self, batch: Batch, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (N, D) and labels (N,) at network stride.
+
+        Under ``unbiased`` the segmentation loss needs no label for unlabelled pixels, but a cluster does: the closest
+        one among p_0 and the old classes, as the paper says.
+        """
+        features = self._features(out)
+        labels = to_stride(targets, features.shape[-2:])
+        if self.config.unlabelled == "unbiased" and self.old_classes > 0:
+            closest = self._assignment(out, features.shape[-2:]).labels
+            labels = labels.where(to_stride(batch.labels, features.shape[-2:]) != self.unlabelled_label, closest)
+        return flat_features(features), labels.flatten()
+
+    def _features(self, out: SegOutput) -> Tensor:
+        features = out.embedding if self.config.embedding == "decoder" else out.stages[-1]
+        return F.normalize(features, dim=1) if self.config.normalise else features
+
+    def _predicted_fairness(self, out: SegOutput, targets: Tensor) -> Tensor:
+        valid = to_stride(targets, out.logits.shape[-2:]) != IGNORE
+        m = self.config.histogram_momentum
+        histogram = m * self.predicted + (1 - m) * class_histogram(out.logits, valid)
+        self.predicted = histogram.detach()
+        return (kl_from_uniform if self.config.fairness == "kl" else literal_class_loss)(histogram)
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
+        """Add the batch's features to the queues S_c."""
+        if self._uses_prototypes():
+            features, labels = self._clustered(batch, out, targets)
+            keys = sample_keys(batch.index, *self._features(out).shape[-2:], iteration)
+            self.bank.push(features, labels, keys, self.config.quota)
+
+    def after_update(self, iteration: int) -> None:
+        """Move the prototypes every M iterations."""
+        self.done.fill_(iteration)
+        if self._uses_prototypes():
+            self.bank.update(iteration)
+
+    def _uses_prototypes(self) -> bool:
+        assigns = self.config.assign == "prototype" and self.config.unlabelled in ("assigned", "teacher", "online")
+        return self.config.lambda_cluster > 0 or assigns

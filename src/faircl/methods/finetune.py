@@ -1,0 +1,31 @@
+"""Fine-tuning: plain cross-entropy at every step. The lower bound: it forgets."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from faircl.data.loader import Batch
+from faircl.losses import upsampled_cross_entropy
+from faircl.methods.base import Method, MethodConfig, Terms
+from faircl.models.classifier import Init
+from faircl.models.segmenter import SegOutput
+
+
+class FineTuneConfig(MethodConfig):
+    """Hyper-parameters of fine-tuning."""
+
+    name: str = "finetune"
+    init: Init = "random"
+
+
+class FineTune(Method):
+    """L = CE(z, y), with pixels of other steps' classes as background (ignored where the data has none)."""
+
+    Config = FineTuneConfig
+    name = "finetune"
+    summary = "cross-entropy on the step's labels alone; forgets"
+    paper = "lower bound of every table"
+
+    def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Return cross-entropy on the step's labels."""
+        return {"seg": upsampled_cross_entropy(out.logits, targets)}

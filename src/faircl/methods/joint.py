@@ -1,0 +1,21 @@
+"""Joint training: all classes at once, all labels. The upper bound."""
+
+from __future__ import annotations
+
+from faircl.methods.finetune import FineTune, FineTuneConfig
+
+
+class JointConfig(FineTuneConfig):
+    """Hyper-parameters of joint training."""
+
+    name: str = "joint"
+
+
+class Joint(FineTune):
+    """Cross-entropy on all labels of all steps in a single step."""
+
+    Config = JointConfig
+    name = "joint"
+    summary = "all classes in one step with all labels; what continual methods are measured against"
+    paper = "upper bound of every table (offline)"
+    joint = True

@@ -1,0 +1,60 @@
+"""What later steps cost earlier classes: forgetting per class, and the average over steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from faircl.metrics.summary import StepMetrics, mean, nan_to_none
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """Forgetting per class name in percent points (negative: improved), and its means over the old classes.
+
+    NaN for classes learned at this step and for classes that were never present before.
+    """
+
+    classes: Mapping[str, float]
+    mean: float
+    mean_without_background: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Keys of a metrics.jsonl line: ``forgetting`` per class name, and the two means."""
+        plain: dict[str, Any] = nan_to_none(
+            {
+                "forgetting": dict(self.classes),
+                "mean_forgetting": self.mean,
+                "mean_forgetting_without_background": self.mean_without_background,
+            }
+        )
+        return plain
+
+
+def forgetting(steps: Sequence[StepMetrics]) -> Forgetting:
+    """Forgetting after the last of the given steps, F_c = max_{s_c ≤ s < t} IoU_c(s) − IoU_c(t), s_c learning c.
+
+    With one step only (a first step, or joint training) there is no earlier IoU and every value is NaN. The
+    background is an old class like any other from step 1 on, as in the ``old`` mean.
+    """
+    if not steps:
+        raise ValueError("Forgetting needs the metrics of at least one step.")
+    now = max(steps, key=lambda s: s.step)
+    best: dict[int, float] = {}
+    for earlier in (s for s in steps if s.step < now.step):
+        for c in earlier.classes:
+            if c.pixels > 0 and c.learned_at <= earlier.step:
+                best[c.id] = max(c.iou, best.get(c.id, -math.inf))
+    lost = [best.get(c.id, math.nan) - c.iou if c.learned_at < now.step else math.nan for c in now.classes]
+    return Forgetting(
+        classes={c.name: value for c, value in zip(now.classes, lost, strict=True)},
+        mean=mean(lost),
+        mean_without_background=mean(lost[int(now.background) :]),
+    )
+
+
+def average_over_steps(steps: Sequence[StepMetrics]) -> float:
+    """Mean over steps of the mIoU of all classes seen so far, the "avg" column of published tables."""
+    return mean(s.groups["all"].miou for s in steps)

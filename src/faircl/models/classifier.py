@@ -1,0 +1,88 @@
+"""A 1×1 classifier that grows by a head at every step, and how new heads start."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Init = Literal["random", "background", "prototype"]
+
+
+class GrowingClassifier(nn.Module):
+    """One 1×1 convolution per step; their logits side by side.
+
+    Shapes: embedding (B, D, h, w) to logits (B, C, h, w), C the classes of all heads.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.heads = nn.ModuleList()
+
+    @property
+    def classes(self) -> int:
+        """Number of channels so far."""
+        return sum(self.sizes)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of channels of every head."""
+        return [int(head.weight.shape[0]) for head in self.heads]
+
+    def weight_and_bias(self) -> tuple[Tensor, Tensor]:
+        """Return all heads' weights (C, D) and biases (C,)."""
+        weight = torch.cat([head.weight for head in self.heads])
+        return weight.flatten(1), torch.cat([head.bias for head in self.heads])
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Classify with a single convolution over all heads."""
+        weight, bias = self.weight_and_bias()
+        return F.conv2d(embedding, weight[:, :, None, None], bias)
+
+    def grow(self, classes: int) -> nn.Conv2d:
+        """Add a head of random weights for so many classes, on the device of the others."""
+        head = nn.Conv2d(self.width, classes, 1)
+        nn.init.normal_(head.weight, std=0.01)
+        nn.init.zeros_(head.bias if head.bias is not None else torch.empty(0))
+        if self.heads:
+            head = head.to(self.heads[0].weight.device)
+        self.heads.append(head)
+        return head
+
+    @torch.no_grad()
+    def init_from_background(self) -> None:
+        """Start the newest head from the background, as MiB does.
+
+        The background's probability is shared evenly with the n new classes: w_new = w_bg and
+        b_new = b_bg ← b_bg − log(n + 1), so that p(bg) of the old model is p(bg) + Σ p(new) of the new one.
+        """
+        head, first = self.heads[-1], self.heads[0]
+        head.weight.copy_(first.weight[:1].expand_as(head.weight))
+        first.bias[0] -= math.log(head.weight.shape[0] + 1)
+        head.bias.copy_(first.bias[0].expand_as(head.bias))
+
+    @torch.no_grad()
+    def init_from_prototypes(self, new: Tensor, reference: Tensor, background: bool) -> None:
+        """Start the newest head from mean features of the new classes.
+
+        A new class splits off from the background at the plane half-way between its prototype p and the
+        background's, r: with u = (p − r) / ‖p − r‖ and s the mean norm of the old weights,
+        w_new = w_bg + s·u and b_new = b_bg − s·u·(p + r) / 2. Without a background class r is the mean old prototype
+        and (w_bg, b_bg) the mean old weight and bias.
+
+        Shapes: new (n, D), reference (D,). A class with no feature (NaN) keeps its random start.
+        """
+        head = self.heads[-1]
+        known = torch.cat([h.weight for h in self.heads[:-1]]).flatten(1)
+        bias = torch.cat([h.bias for h in self.heads[:-1]])
+        base_weight, base_bias = (known[0], bias[0]) if background else (known.mean(0), bias.mean())
+        direction = F.normalize(new - reference, dim=1) * known.norm(dim=1).mean()
+        weight = base_weight + direction
+        offset = base_bias - (direction * (new + reference) / 2).sum(1)
+        seen = new.isfinite().all(1)
+        head.weight[seen] = weight[seen][:, :, None, None]
+        head.bias[seen] = offset[seen]

@@ -1,0 +1,95 @@
+"""The one contract of all networks.
+
+A segmenter normalises its image, runs a backbone and a decoder, and classifies the decoder's embedding. It returns
+logits at its own stride: whoever needs full resolution upsamples there, once, or fuses the upsampling into a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from faircl.models.classifier import GrowingClassifier
+
+Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class ModelConfig(BaseModel):
+    """Hyper-parameters that every network has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+
+
+class SegOutput(NamedTuple):
+    """What a network computes for a batch.
+
+    Shapes: logits (B, C, h, w) at network stride; embedding (B, D, h, w), the classifier's input before dropout;
+    stages, the backbone's feature maps from fine to coarse; attentions, where the network has them and they were
+    asked for.
+    """
+
+    logits: Tensor
+    embedding: Tensor
+    stages: tuple[Tensor, ...]
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class Segmenter(nn.Module):
+    """Backbone, decoder and growing classifier under one forward.
+
+    A network supplies ``backbone`` (image to stages), ``decoder`` (stages to embedding), ``embedding_width`` and
+    ``stage_widths``, and calls ``super().__init__`` with them.
+    """
+
+    Config: ClassVar[type[ModelConfig]] = ModelConfig
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    has_attentions: ClassVar[bool] = False
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        decoder: nn.Module,
+        *,
+        embedding_width: int,
+        stage_widths: Sequence[int],
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.decoder = decoder
+        self.dropout = nn.Dropout2d(dropout)
+        self.classifier = GrowingClassifier(embedding_width)
+        self.embedding_width = embedding_width
+        self.stage_widths = tuple(stage_widths)
+        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(IMAGENET_STD).view(3, 1, 1), persistent=False)
+
+    def forward(self, image: Tensor, attentions: bool = False) -> SegOutput:
+        """Segment a batch of images (B, 3, H, W) in [0, 1]."""
+        if attentions and not self.has_attentions:
+            raise ValueError(f"network '{self.name}' has no attentions")
+        stages = tuple(self.backbone((image - self.mean) / self.std))
+        embedding = self.decoder(stages)
+        return SegOutput(self.classifier(self.dropout(embedding)), embedding, stages)
+
+    def parts(self) -> Iterator[tuple[Part, nn.Parameter]]:
+        """Yield every parameter with the part it belongs to, for learning rates per part."""
+        for parameter in self.backbone.parameters():
+            yield "backbone", parameter
+        for parameter in self.decoder.parameters():
+            yield "decoder", parameter
+        for head in self.classifier.heads:
+            part: Part = "new_classifier" if head is self.classifier.heads[-1] else "old_classifier"
+            for parameter in head.parameters():
+                yield part, parameter

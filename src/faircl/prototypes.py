@@ -1,0 +1,120 @@
+"""The prototype bank of Algorithm 1: queues S_c, momentum, frozen old classes, the unknown cluster p_0.
+
+Channel 0 is p_0 where the data has a background class: unlabelled pixels that belong to no known class gather
+there, and it moves at every step. All other prototypes move only at the step that learns their class.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from faircl.data.sample import BACKGROUND, IGNORE
+
+
+class PrototypeBank(nn.Module):
+    """Prototypes p_c and the queues of recent features they are averaged from.
+
+    Shapes: prototypes (K, D); ready (K,) bool, whether a prototype has a value; frozen (K,) bool; queue (K, L, D);
+    filled (K,) and head (K,) int64, the entries used and the next place to write.
+    """
+
+    prototypes: Tensor
+    ready: Tensor
+    frozen: Tensor
+    queue: Tensor
+    filled: Tensor
+    head: Tensor
+
+    def __init__(self, width: int, length: int, period: int, momentum: float) -> None:
+        super().__init__()
+        self.width, self.length, self.period, self.momentum = width, length, period, momentum
+        self._resize(0)
+
+    @property
+    def classes(self) -> int:
+        """Number of prototypes, p_0 included."""
+        return len(self.prototypes)
+
+    def _resize(self, classes: int) -> None:
+        """Grow every buffer to so many classes, keeping what is there."""
+        shapes = {
+            "prototypes": ((self.width,), torch.float32),
+            "ready": ((), torch.bool),
+            "frozen": ((), torch.bool),
+            "queue": ((self.length, self.width), torch.float32),
+            "filled": ((), torch.int64),
+            "head": ((), torch.int64),
+        }
+        for name, (shape, dtype) in shapes.items():
+            old = getattr(self, name, None)
+            device = None if old is None else old.device
+            grown = torch.zeros((classes, *shape), dtype=dtype, device=device)
+            if old is not None:
+                grown[: len(old)] = old
+            self.register_buffer(name, grown)
+
+    def begin_step(self, classes: int, background: bool) -> None:
+        """Add the step's classes; freeze all earlier prototypes but p_0."""
+        known = self.classes
+        self._resize(classes)
+        self.frozen[:known] = True
+        self.filled.zero_()
+        self.head.zero_()
+        if background:
+            self.frozen[BACKGROUND] = False
+
+    @torch.no_grad()
+    def push(self, features: Tensor, labels: Tensor, keys: Tensor, quota: int) -> None:
+        """Append up to ``quota`` features of every class that still moves; the smallest keys win.
+
+        Keys are hashes of (image, pixel, iteration), so the choice does not depend on how a batch is spread over
+        processes. Shapes: features (N, D), labels (N,) int64 with IGNORE, keys (N,) int64.
+        """
+        valid = labels != IGNORE
+        moving = valid & ~self.frozen[labels.where(valid, 0)]
+        features, labels, keys = features[moving], labels[moving], keys[moving]
+        by_key = keys.argsort(stable=True)
+        order = by_key[labels[by_key].argsort(stable=True)]
+        labels = labels[order]
+        counts = torch.bincount(labels, minlength=self.classes)
+        rank = torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts)[labels]
+        taken = rank < min(quota, self.length)
+        labels, rank, order = labels[taken], rank[taken], order[taken]
+        place = (self.head[labels] + rank) % self.length
+        self.queue[labels, place] = features[order].float()
+        added = counts.clamp_max(min(quota, self.length))
+        self.head = (self.head + added) % self.length
+        self.filled = (self.filled + added).clamp_max(self.length)
+
+    def update(self, iteration: int) -> None:
+        """Algorithm 1 once ``iteration`` iterations of the step are done: nothing until M, then every M iterations.
+
+        A class with features and no prototype yet takes their mean; one that has a prototype moves by
+        p_c ← η·p_c + (1 − η)·mean(S_c). Frozen prototypes do not move.
+        """
+        if iteration % self.period == 0:
+            self._move(~self.frozen & (self.filled > 0))
+
+    def finish_step(self) -> None:
+        """Give classes that have features but met no update their mean, however short the step was."""
+        self._move(~self.ready & (self.filled > 0))
+
+    @torch.no_grad()
+    def _move(self, moving: Tensor) -> None:
+        used = torch.arange(self.length, device=self.queue.device) < self.filled[:, None]
+        mean = (self.queue * used[..., None]).sum(1) / self.filled.clamp_min(1)[:, None]
+        moved = self.momentum * self.prototypes + (1 - self.momentum) * mean
+        target = torch.where(self.ready[:, None], moved, mean)
+        self.prototypes = torch.where(moving[:, None], target, self.prototypes)
+        self.ready = self.ready | moving
+
+
+def sample_keys(index: Tensor, height: int, width: int, iteration: int) -> Tensor:
+    """Hash (image, pixel, iteration) to int64 keys; index (B,) to keys (B·height·width,)."""
+    pixel = torch.arange(height * width, device=index.device)
+    key = (index[:, None] * 0x9E3779B1 + pixel) * 0x85EBCA77 + iteration * 0xC2B2AE3D
+    # Two rounds of multiply and xor-shift spread the counters over all bits; int64 wraps around by design.
+    for factor in (0x2545F4914F6CDD1D, 0x369DEA0F31A53F85):
+        key = (key ^ (key >> 29)) * factor
+    return (key ^ (key >> 32)).flatten()

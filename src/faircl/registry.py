@@ -1,0 +1,61 @@
+"""Tables of named parts (methods, networks, readers), open to other packages through entry points."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from faircl.errors import UserError, unknown_name
+
+
+class Registry:
+    """Names to classes, loaded when asked for.
+
+    Built-in entries are ``"module:Class"``; other packages add theirs under the entry-point group.
+    """
+
+    def __init__(self, kind: str, group: str, builtin: dict[str, str]) -> None:
+        self.kind, self.group, self.builtin = kind, group, builtin
+
+    def names(self) -> list[str]:
+        """All known names: the built-in ones in their order, then third parties' sorted."""
+        others = sorted({point.name for point in entry_points(group=self.group)} - set(self.builtin))
+        return [*self.builtin, *others]
+
+    def get(self, name: str) -> Any:
+        """Load the class of a name."""
+        if name in self.builtin:
+            module, attribute = self.builtin[name].split(":")
+            return getattr(import_module(module), attribute)
+        for point in entry_points(group=self.group):
+            if point.name == name:
+                return point.load()
+        raise unknown_name(self.kind, name, self.names())
+
+    def parse_config(self, value: Any) -> Any:
+        """Turn ``{"name": …, …}`` or a bare name into the configuration object of the class it names."""
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, dict):
+            return value
+        if "name" not in value:
+            raise UserError(f"The {self.kind} has no name; expected one of: {', '.join(self.names())}.")
+        return self.get(str(value["name"])).Config.model_validate(value)
+
+
+METHODS = Registry(
+    "method",
+    "faircl.methods",
+    {
+        "finetune": "faircl.methods.finetune:FineTune",
+        "joint": "faircl.methods.joint:Joint",
+        "faircl": "faircl.methods.faircl:FairCL",
+    },
+)
+MODELS = Registry("model", "faircl.models", {"small": "faircl.models.small:Small"})
+READERS = Registry(
+    "data set",
+    "faircl.data",
+    {"scenes": "faircl.data.readers:SceneReader", "folder": "faircl.data.readers:FolderReader"},
+)

@@ -1,0 +1,157 @@
+"""One self-contained HTML file per run or comparison: opens offline, anywhere, years later."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from faircl.errors import UserError
+from faircl.metrics import forgetting
+from faircl.report import plots
+from faircl.report.pictures import comparison_strips, run_strips
+from faircl.report.run import Run, load_run
+from faircl.report.run_tables import class_comparison_table, class_table, comparison_table, step_table
+from faircl.report.tables import Table, show
+
+_LEADS: tuple[tuple[str, Callable[[Run], float], int, str], ...] = (
+    ("Highest mean IoU", lambda run: run.final.groups["all"].miou, +1, "%"),
+    ("Highest mean IoU on the rarest third of the classes", lambda run: run.final.rarest_third, +1, "%"),
+    ("Smallest gap between best and worst class", lambda run: run.final.gap, -1, "points"),
+)
+
+
+def write_run_page(run_dir: Path) -> Path:
+    """Write ``report.html`` into a run folder and return its path."""
+    run = load_run(run_dir)
+    several = len(run.steps) > 1
+    figures = [
+        (
+            "Every class after the last step, the most frequent first. Hatched bars are the rarest third.",
+            plots.class_iou_bars(run.final),
+        )
+    ]
+    if several:
+        figures.append(("Mean IoU of old, new and all classes.", plots.miou_over_steps(run.steps)))
+    if run.training:
+        figures.append(("Training loss and its weighted terms.", plots.loss_curves(run.training)))
+    return _write(
+        Path(run_dir) / "report.html",
+        "run.html.j2",
+        title=f"{run.method} on {run.task}",
+        run=run,
+        summary=run_summary(run),
+        steps=step_table(run),
+        classes=class_table(run),
+        figures=[(caption, Markup(svg)) for caption, svg in figures],  # our own SVG: names in it are escaped
+        strips=run_strips(run),
+    )
+
+
+def write_comparison_page(out_dir: Path, runs: Sequence[tuple[str, Path]], table: Table | None = None) -> Path:
+    """Write ``comparison.html`` into a folder, made if need be, and return its path.
+
+    ``runs`` are labels and run folders; ``table`` is the table on top, by default ``comparison_table`` of the runs.
+    """
+    if not runs:
+        raise UserError("There is no run to compare; give at least one run folder.")
+    loaded = [(label, load_run(folder)) for label, folder in runs]
+    figures = [
+        (
+            "IoU of every class after the last step, the most frequent class first.",
+            plots.comparison_bars([(label, run.final) for label, run in loaded]),
+        )
+    ]
+    if any(len(run.steps) > 1 for _, run in loaded):
+        steps = [(label, run.steps) for label, run in loaded]
+        figures.append(("Mean IoU of the classes seen so far.", plots.comparison_over_steps(steps)))
+    out_dir = Path(out_dir)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    return _write(
+        out_dir / "comparison.html",
+        "comparison.html.j2",
+        title=f"Comparison of {len(runs)} runs" if len(runs) > 1 else f"Run {runs[0][0]}",
+        runs=loaded,
+        summary=comparison_summary(loaded),
+        table=table or comparison_table(loaded),
+        classes=class_comparison_table(loaded),
+        figures=[(caption, Markup(svg)) for caption, svg in figures],
+        strips=comparison_strips(loaded),
+    )
+
+
+def run_summary(run: Run) -> str:
+    """Say the result of a run in a few plain sentences."""
+    final, groups = run.final, run.final.groups
+    text = [
+        f"On {run.task}, {run.method} with {run.model}, trained in {_count(len(run.steps), 'step')}, segments "
+        f"{_count(len(final.classes), 'class', 'classes')} with a mean IoU of {_percent(groups['all'].miou)}"
+    ]
+    if not math.isnan(groups["old"].miou) and not math.isnan(groups["new"].miou):
+        text[0] += f": {_percent(groups['old'].miou)} on the old classes, {_percent(groups['new'].miou)} on the new"
+    if final.worst and final.best and final.worst is not final.best:
+        text.append(
+            f"The best class is {final.best.name} with {_percent(final.best.iou)}, the worst {final.worst.name} with "
+            f"{_percent(final.worst.iou)}: a gap of {show(final.gap, 1)} points"
+        )
+    if not math.isnan(final.rarest_third):
+        text.append(
+            f"The rarest third of the classes reaches {_percent(final.rarest_third)}, "
+            f"the most frequent third {_percent(final.frequent_third)}"
+        )
+    lost = forgetting(run.steps).mean
+    if not math.isnan(lost):
+        verb = "lost" if lost >= 0 else "gained"
+        text.append(f"Since their best step the old classes have {verb} {show(abs(lost), 1)} points on average")
+    if len(run.steps) > 1 and not math.isnan(run.average):
+        text.append(f"Averaged over the steps, the mean IoU is {_percent(run.average)}")
+    return ". ".join(text) + "."
+
+
+def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
+    """Say which run leads in accuracy and in fairness, and whether the runs may be compared at all."""
+    if len(runs) < 2:
+        return run_summary(runs[0][1])
+    text = []
+    for what, measure, sign, unit in _LEADS:
+        known = [(measure(run), label) for label, run in runs if not math.isnan(measure(run))]
+        if known:
+            value, label = max(known, key=lambda pair: sign * pair[0])
+            text.append(f"{what}: {label}, {show(value, 1)}\N{NO-BREAK SPACE}{unit}")
+    scenarios = {run.scenario.get("sha256") for _, run in runs}
+    if len(scenarios) > 1:
+        text.append("Mind that the runs differ in scenario (classes, steps or images): see the details below")
+    return ". ".join(text) + "."
+
+
+def _percent(value: float) -> str:
+    return f"{show(value, 1)}\N{NO-BREAK SPACE}%"
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _write(path: Path, template: str, **values: Any) -> Path:
+    """Render a template and put it in place at once: a reader never sees half a page."""
+    # autoescape for every template: class names, labels and configurations are user input.
+    environment = Environment(
+        loader=PackageLoader("faircl.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    html = environment.get_template(template).render(**values)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(html, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path

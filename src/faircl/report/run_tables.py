@@ -1,0 +1,82 @@
+"""The tables of a run and of a comparison of runs. IoUs and their means are percent, differences percent points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from faircl.metrics import StepMetrics, forgetting
+from faircl.report.run import Run
+from faircl.report.tables import Column, Table, Value
+
+_MEASURES = (
+    Column("mIoU old", best="max"),
+    Column("mIoU new", best="max"),
+    Column("mIoU all", best="max"),
+    Column("STD", best="min"),
+    Column("Gap", best="min"),
+    Column("Error gap", best="min"),
+    Column("Worst class"),
+    Column("Its IoU", best="max"),
+    Column("Rarest third", best="max"),
+    Column("Frequent third", best="max"),
+)
+
+
+def step_table(run: Run) -> Table:
+    """One row per step: group means, fairness, mean forgetting of the old classes, speed of the evaluation."""
+    rows: list[list[Value]] = []
+    for k, metrics in enumerate(run.steps):
+        lost = forgetting(run.steps[: k + 1]).mean
+        speed = run.images_per_second.get(metrics.step)
+        rows.append([str(metrics.step), len(metrics.classes), *_measures(metrics), lost, speed])
+    # No best value: the steps are not rivals.
+    measures = [column._replace(best=None) for column in _MEASURES]
+    return Table([Column("Step"), Column("Classes"), *measures, Column("Forgetting"), Column("Images/s", 1)], rows)
+
+
+def class_table(run: Run) -> Table:
+    """One row per class: when it was learned, its pixels, its IoU after each step, what it lost since its best."""
+    lost = forgetting(run.steps).classes
+    ious = [{c.id: c.iou for c in metrics.classes} for metrics in run.steps]
+    rows: list[list[Value]] = []
+    for c in run.final.classes:
+        history: list[Value] = [iou.get(c.id, math.nan) for iou in ious]
+        train = run.train_pixels.get(c.id)
+        rows.append([c.name, c.learned_at, train, c.pixels, *history, c.error_rate, lost[c.name]])
+    after = [Column(f"IoU after step {metrics.step}") for metrics in run.steps]
+    head = (Column("Class"), Column("Learned at"), Column("Training pixels"), Column("Test pixels"))
+    return Table([*head, *after, Column("Error rate"), Column("Forgetting")], rows)
+
+
+def comparison_table(runs: Sequence[tuple[str, Run]]) -> Table:
+    """One row per run, after its last step; the best value of each column is marked."""
+    rows: list[list[Value]] = []
+    for label, run in runs:
+        lost = forgetting(run.steps).mean
+        rows.append([label, *_measures(run.final), lost, run.average])
+    more = (Column("Forgetting", best="min"), Column("Average", best="max"))
+    return Table([Column("Run"), *_MEASURES, *more], rows)
+
+
+def class_comparison_table(runs: Sequence[tuple[str, Run]]) -> Table:
+    """One row per class, one column of final IoUs per run; classes are matched by raw id, each row's best is marked."""
+    known = {c.id: c for _, run in reversed(runs) for c in run.final.classes}
+    ious = [{c.id: c.iou for c in run.final.classes} for _, run in runs]
+    rows: list[list[Value]] = [[c.name, c.pixels, *(iou.get(c.id) for iou in ious)] for c in known.values()]
+    columns = [Column("Class"), Column("Test pixels"), *(Column(label, best="max") for label, _ in runs)]
+    return Table(columns, rows, best_by_row=True)
+
+
+def _measures(metrics: StepMetrics) -> list[Value]:
+    worst = metrics.worst
+    return [
+        *(metrics.groups[g].miou for g in ("old", "new", "all")),
+        metrics.groups["all"].std,
+        metrics.gap,
+        metrics.error_gap,
+        worst.name if worst else None,
+        worst.iou if worst else None,
+        metrics.rarest_third,
+        metrics.frequent_third,
+    ]

@@ -1,0 +1,87 @@
+"""Joint image and mask operations.
+
+Parameters are drawn once from a counted generator and applied to the image and to any number of masks, so that
+labels and assigned labels stay aligned to the pixel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from faircl.data.sample import IGNORE, Image
+
+PAD_COLOUR = (124, 116, 104)
+"""Colour outside the image: the ImageNet mean, about zero once the network has normalised it."""
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A window of the source image, drawn at an output size, perhaps mirrored.
+
+    ``top, left, height, width`` are in source pixels and may reach beyond the image; the window is resampled to
+    ``size`` × ``size``.
+    """
+
+    top: float
+    left: float
+    height: float
+    width: float
+    size: int
+    flip: bool
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator, shape: tuple[int, int], size: int, scale: tuple[float, float], flip: bool) -> Crop:
+        """Draw a window for an image of a shape (H, W), zoomed by a log-uniform factor within ``scale``."""
+        zoom = float(np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]))))
+        side = size / zoom
+        top, left = (_offset(rng, extent, side) for extent in shape)
+        return cls(top, left, side, side, size, bool(flip and rng.random() < 0.5))
+
+    def _index(self, start: float, length: float, flip: bool) -> NDArray[np.int64]:
+        """Source row or column of every output pixel centre."""
+        index = np.floor(start + (np.arange(self.size) + 0.5) * (length / self.size)).astype(np.int64)
+        return index[::-1] if flip else index
+
+    def mask(self, mask: NDArray[np.uint16], fill: int = IGNORE) -> NDArray[np.uint16]:
+        """Sample a mask (H, W) by nearest neighbour; ``fill`` outside."""
+        rows = self._index(self.top, self.height, False)
+        cols = self._index(self.left, self.width, self.flip)
+        inside = ((rows >= 0) & (rows < mask.shape[0]))[:, None] & ((cols >= 0) & (cols < mask.shape[1]))
+        taken = mask[rows.clip(0, mask.shape[0] - 1)[:, None], cols.clip(0, mask.shape[1] - 1)]
+        return np.where(inside, taken, np.asarray(fill, mask.dtype))
+
+    def image(self, image: Image) -> torch.Tensor:
+        """Sample an image (H, W, 3) bilinearly, low-passed where it shrinks: (3, size, size) uint8."""
+        top, left = int(np.floor(self.top)), int(np.floor(self.left))
+        bottom, right = int(np.ceil(self.top + self.height)), int(np.ceil(self.left + self.width))
+        window = np.empty((bottom - top, right - left, 3), np.uint8)
+        window[:] = PAD_COLOUR
+        source = image[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+        at = max(-top, 0), max(-left, 0)
+        window[at[0] : at[0] + source.shape[0], at[1] : at[1] + source.shape[1]] = source
+        tensor = torch.from_numpy(window).permute(2, 0, 1)
+        if tensor.shape[1:] != (self.size, self.size):
+            resized = F.interpolate(tensor[None].float(), (self.size, self.size), mode="bilinear", antialias=True)
+            tensor = resized[0].round().clamp(0, 255).to(torch.uint8)
+        return tensor.flip(2) if self.flip else tensor
+
+
+def _offset(rng: np.random.Generator, extent: int, side: float) -> float:
+    """Place a window on an axis: anywhere inside, or anywhere around where the image is the smaller one."""
+    low, high = sorted((0.0, extent - side))
+    return float(np.floor(rng.uniform(low, high) + 0.5)) if high > low else 0.0
+
+
+def jitter(image: torch.Tensor, rng: np.random.Generator, strength: float) -> torch.Tensor:
+    """Scale brightness, contrast and each colour channel by factors in 1 ± strength; image (3, H, W) uint8."""
+    if strength == 0:
+        return image
+    gain = torch.from_numpy(rng.uniform(1 - strength, 1 + strength, 5)).float()
+    pixels = image.float()
+    pixels = (pixels - pixels.mean()) * gain[0] + pixels.mean() * gain[1]
+    return (pixels * gain[2:, None, None]).round().clamp(0, 255).to(torch.uint8)
