@@ -112,6 +112,11 @@ def recipe_names() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
+def recipe_about(name: str) -> str:
+    """Return a recipe's own words about itself."""
+    return str(_read_tree(name, chain=()).get("about", ""))
+
+
 def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a recipe by name or a YAML file by path, apply ``a.b=c`` overrides and validate."""
     tree = _read_tree(source, chain=())
@@ -173,7 +178,11 @@ def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(under)
     for key, value in over.items():
         beneath = merged.get(key)
-        if isinstance(value, dict) and isinstance(beneath, dict) and value.get("name", beneath.get("name")) == beneath.get("name"):
+        if (
+            isinstance(value, dict)
+            and isinstance(beneath, dict)
+            and value.get("name", beneath.get("name")) == beneath.get("name")
+        ):
             merged[key] = _merge(beneath, value)
         else:
             merged[key] = value
@@ -188,7 +197,9 @@ def _override(tree: dict[str, Any], override: str) -> None:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise UserError(f"Cannot read the value of --set {override}: expected YAML, as in 0.1, true or [a, b].") from None
+        raise UserError(
+            f"Cannot read the value of --set {override}: expected YAML, as in 0.1, true or [a, b]."
+        ) from None
     change: Any = value
     for key in reversed(keys):
         change = {key: change}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def world_size() -> int:
-    """Number of processes in the run."""
+    """Return the number of processes in the run."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -28,7 +28,7 @@ def global_sum(value: Tensor) -> Tensor:
 
 
 def global_mean(total: Tensor, count: Tensor | float) -> Tensor:
-    """Return total / count with the count summed over processes; a count below one (nothing valid) gives a zero loss, not NaN.
+    """Return total / count with the count summed over processes; nothing counted gives zero, not NaN.
 
     Shapes: total () with gradient, count (). The gradient, averaged over processes as DDP does, is that of the mean
     over all processes' elements.

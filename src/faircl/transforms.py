@@ -35,7 +35,9 @@ class Crop:
     flip: bool
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, shape: tuple[int, int], size: int, scale: tuple[float, float], flip: bool) -> Crop:
+    def draw(
+        cls, rng: np.random.Generator, shape: tuple[int, int], size: int, scale: tuple[float, float], flip: bool
+    ) -> Crop:
         """Draw a window for an image of a shape (H, W), zoomed by a log-uniform factor within ``scale``."""
         zoom = float(np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]))))
         side = size / zoom
@@ -45,7 +47,7 @@ class Crop:
     def _index(self, start: float, length: float, flip: bool) -> NDArray[np.int64]:
         """Source row or column of every output pixel centre."""
         index = np.floor(start + (np.arange(self.size) + 0.5) * (length / self.size)).astype(np.int64)
-        return index[::-1] if flip else index
+        return np.flip(index) if flip else index
 
     def mask(self, mask: NDArray[np.uint16], fill: int = IGNORE) -> NDArray[np.uint16]:
         """Sample a mask (H, W) by nearest neighbour; ``fill`` outside."""

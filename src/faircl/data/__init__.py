@@ -1,0 +1,1 @@
+"""Readers, mask decoding, the built-in scenes, batches."""

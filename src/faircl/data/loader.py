@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,25 +24,32 @@ class Batch(NamedTuple):
     """What a method sees.
 
     Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
-    None where the step has no assigned labels; index (B,) int64, the image's place in the step's list.
+    None where the step has no assigned labels; places (B,) int64, the images' places in the step's list.
     """
 
     image: Tensor
     labels: Tensor
     assigned: Tensor | None
-    index: Tensor
+    places: Tensor
 
     @classmethod
     def collate(cls, items: Sequence[tuple[Tensor, Tensor, Tensor | None, int]]) -> Batch:
         """Stack items in their compact types: uint8 images, int32 labels."""
-        images, labels, assigned, index = zip(*items, strict=True)
+        images, labels, assigned, places = zip(*items, strict=True)
         has = assigned[0] is not None
-        return cls(torch.stack(images), torch.stack(labels), torch.stack(assigned) if has else None, torch.tensor(index))
+        return cls(
+            torch.stack(images), torch.stack(labels), torch.stack(assigned) if has else None, torch.tensor(places)
+        )
+
+    def to(self, device: torch.device) -> Batch:
+        """Move the batch to a device."""
+        moved = (None if value is None else value.to(device, non_blocking=True) for value in self)
+        return Batch(*moved)  # type: ignore[arg-type]  # only `assigned` may be None, and it keeps its place
 
     def prepared(self) -> Batch:
         """Return the batch as methods and networks want it: float images, int64 labels."""
         assigned = None if self.assigned is None else self.assigned.long()
-        return Batch(self.image.float() / 255, self.labels.long(), assigned, self.index)
+        return Batch(self.image.float() / 255, self.labels.long(), assigned, self.places)
 
 
 class AssignedLabels:
@@ -135,12 +142,12 @@ class CountedBatches(Sampler[list[tuple[int, int]]]):
             epoch += 1
 
 
-def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int) -> DataLoader[Batch]:
+def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int) -> Iterable[Batch]:
     """Return a loader over all batches of a step."""
     sampler = CountedBatches(len(dataset.images), batch, batches, dataset.seed, dataset.step)
     return DataLoader(
         dataset,
-        batch_sampler=sampler,  # type: ignore[arg-type]  # torch types samplers of integers only
+        batch_sampler=sampler,
         num_workers=workers,
         collate_fn=Batch.collate,
         pin_memory=torch.cuda.is_available(),
@@ -190,5 +197,3 @@ def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator
 
 def _int32(labels: NDArray[np.uint16]) -> Tensor:
     return torch.from_numpy(labels.astype(np.int32))
-
-

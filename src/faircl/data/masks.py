@@ -7,6 +7,7 @@ read as uint8 whatever its files hold, larger data as uint16.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
@@ -155,6 +156,7 @@ def colour_mask(mask: Mask, palette: Palette | None = None) -> NDArray[np.uint8]
     return _full_palette(palette, void_id(mask) + 1)[mask]
 
 
+@cache
 def voc_palette(size: int) -> Palette:
     """PASCAL VOC's colours (size, 3): bits 0, 1, 2 of the id are the top bits of R, G, B, bits 3, 4, 5 the next."""
     ids = np.arange(size)[:, None] >> np.arange(3)  # (size, 3): the bits of each channel are now 0, 3, 6, ...
@@ -217,7 +219,7 @@ def _unknown_colour(
 
 
 def _full_palette(palette: Palette | None, size: int) -> Palette:
-    full = voc_palette(size)
+    full = voc_palette(size).copy()
     full[-1] = VOID_COLOUR
     if palette is not None:
         full[: len(palette)] = palette[:size]

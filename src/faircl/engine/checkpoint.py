@@ -43,7 +43,9 @@ def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise UserError(f"{path / 'model.safetensors'} does not fit network '{model.name}': {_first_line(error)}") from None
+        raise UserError(
+            f"{path / 'model.safetensors'} does not fit network '{model.name}': {_first_line(error)}"
+        ) from None
     if method is not None:
         try:
             restore_buffers(method, _load(path / "method.safetensors"))

@@ -66,5 +66,5 @@ def evaluate(
 
 def _raw(channels: NDArray[np.int64], scenario: Scenario) -> Mask:
     """Channels back to the data set's ids."""
-    ids = np.asarray(scenario.channel_ids, np.uint8 if len(scenario.classes.names) <= 254 else np.uint16)
-    return ids[channels]
+    ids = np.asarray(scenario.channel_ids)[channels]
+    return ids.astype(np.uint8) if len(scenario.classes.names) <= 254 else ids.astype(np.uint16)

@@ -39,5 +39,7 @@ def _summary_writer(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UserError("train.tensorboard needs TensorBoard; install it with: pip install 'faircl[logging]'.") from None
+        raise UserError(
+            "train.tensorboard needs TensorBoard; install it with: pip install 'faircl[logging]'."
+        ) from None
     return SummaryWriter(str(folder / "tensorboard"))

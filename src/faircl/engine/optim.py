@@ -10,13 +10,13 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from faircl.config import OptimConfig
-from faircl.models.segmenter import Segmenter
+from faircl.models.segmenter import Part, Segmenter
 
 
 def make_optimizer(config: OptimConfig, model: Segmenter, step: int) -> torch.optim.Optimizer:
     """Return a fresh optimiser for a step; parts with a factor of zero are left out, so they cannot move."""
     lr = config.lr if step == 0 or config.later_lr is None else config.later_lr
-    parts: dict[str, list[nn.Parameter]] = defaultdict(list)
+    parts: dict[Part, list[nn.Parameter]] = defaultdict(list)
     for part, parameter in model.parts():
         parts[part].append(parameter)
     groups = []

@@ -40,7 +40,9 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Open an existing run."""
         if not (path / CONFIG).is_file():
-            raise UserError(f"{path} is not a run folder: it has no {CONFIG}; give the folder that 'faircl train' wrote.")
+            raise UserError(
+                f"{path} is not a run folder: it has no {CONFIG}; give the folder that 'faircl train' wrote."
+            )
         return cls(path)
 
     @classmethod
@@ -51,7 +53,9 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"Cannot make the output folder {path}: {error.strerror}; choose another with --out.") from None
+            raise UserError(
+                f"Cannot make the output folder {path}: {error.strerror}; choose another with --out."
+            ) from None
         if (path / SCENARIO).is_file() and folder.scenario()["sha256"] != scenario.sha256:
             raise UserError(
                 f"The data have changed since {path} was begun: its scenario is {folder.scenario()['sha256'][:12]}, "
@@ -76,7 +80,8 @@ class RunFolder:
             )
         if not resume:
             raise UserError(
-                f"Output folder {self.path} already holds this run; continue it with --resume or choose another with --out."
+                f"Output folder {self.path} already holds this run; continue it with --resume or choose "
+                "another with --out."
             )
 
     # Reading
@@ -134,7 +139,9 @@ class RunFolder:
             os.replace(beside, path)
         except OSError as error:
             beside.unlink(missing_ok=True)
-            raise UserError(f"Cannot write {path}: {error.strerror}; nothing was lost, free some space and --resume.") from None
+            raise UserError(
+                f"Cannot write {path}: {error.strerror}; nothing was lost, free some space and --resume."
+            ) from None
 
     def write_step(self, step: int, write: Callable[[Path], None]) -> None:
         """Let ``write`` fill a step's folder, then move it to its place in one stroke."""
@@ -147,7 +154,9 @@ class RunFolder:
             os.replace(beside, final)
         except OSError as error:
             shutil.rmtree(beside, ignore_errors=True)
-            raise UserError(f"Cannot write {final}: {error.strerror}; earlier steps are safe, free some space and --resume.") from None
+            raise UserError(
+                f"Cannot write {final}: {error.strerror}; earlier steps are safe, free some space and --resume."
+            ) from None
 
     def write_records(self, records: list[dict[str, Any]]) -> None:
         """Replace metrics.jsonl, and metrics.csv made from its evaluations: a row per step and class."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
@@ -12,14 +13,20 @@ from lightning_fabric import Fabric
 from faircl.config import TrainConfig
 from faircl.errors import UserError
 
-_PRECISION = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+_PRECISION: dict[str, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
+    "fp32": "32-true",
+    "bf16": "bf16-mixed",
+    "fp16": "16-mixed",
+}
 
 
 def make_fabric(config: TrainConfig) -> Fabric:
     """Return a Fabric for one device."""
     cuda = torch.cuda.is_available()
     if config.accelerator == "cuda" and not cuda:
-        raise UserError("train.accelerator is cuda, but torch sees no GPU; set it to cpu or auto ('faircl doctor' tells more).")
+        raise UserError(
+            "train.accelerator is cuda, but torch sees no GPU; set it to cpu or auto ('faircl doctor' tells more)."
+        )
     on_gpu = cuda and config.accelerator != "cpu"
     if config.precision == "fp16" and not on_gpu:
         raise UserError("train.precision fp16 needs a GPU; on a CPU use bf16 or fp32.")

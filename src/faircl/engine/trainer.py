@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from PIL import Image as Pillow
-from torch import Tensor, nn
+from torch import nn
 
 from faircl.config import RunConfig
 from faircl.data.loader import (
@@ -127,7 +127,7 @@ class Trainer:
                 self._check_finite(terms, step, iteration)
                 if self.config.optim.clip > 0:
                     self.fabric.clip_gradients(network, optimizer, max_norm=self.config.optim.clip)
-                lr = schedule.get_last_lr()[0]
+                lr = float(schedule.get_last_lr()[0])
                 optimizer.step()
                 optimizer.zero_grad()
                 schedule.step()
@@ -193,7 +193,7 @@ class Trainer:
             write_mask(folder / f"{k}.truth.png", sample.mask)
 
     def _iterations(self, step: int) -> int:
-        """Updates of a step: its epochs over its images, rounded up."""
+        """Return the updates of a step: its epochs over its images, rounded up."""
         c = self.config.train
         epochs = c.epochs if step == 0 or c.later_epochs is None else c.later_epochs
         return math.ceil(epochs * len(self.scenario.steps[step].images) / (c.batch * self.config.optim.accumulate))
@@ -211,7 +211,7 @@ class Trainer:
             step=step,
         )
         for batch in train_loader(dataset, c.batch, iterations * self.config.optim.accumulate, c.workers):
-            yield Batch(*(_to(value, self.fabric.device) for value in batch)).prepared()
+            yield batch.to(self.fabric.device).prepared()
 
     def _context(self, step: int) -> StepContext:
         return StepContext(
@@ -247,7 +247,3 @@ class Trainer:
             for module in self.model.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
-
-
-def _to(value: Tensor | None, device: torch.device) -> Tensor | None:
-    return None if value is None else value.to(device, non_blocking=True)

@@ -28,7 +28,7 @@ def consistency_loss(
 
     Shapes: image (B, 3, H, W) in [0, 1], area-pooled to the logits' size; logits (B, C, h, w).
     """
-    x = F.adaptive_avg_pool2d(image, list(logits.shape[-2:]))
+    x = F.adaptive_avg_pool2d(image, (logits.shape[-2], logits.shape[-1]))
     y = logits.softmax(1)
     total, pairs = logits.new_zeros(()), 0
     # A pair is symmetric, so half of the window's offsets see every pair once.

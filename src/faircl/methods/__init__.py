@@ -1,0 +1,1 @@
+"""Continual methods, one file each, under the contract of `base`."""

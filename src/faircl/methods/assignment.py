@@ -83,14 +83,16 @@ class RejectingAssigner:
             row = np.minimum(labels, self.classes)
             into[id] = np.where(keep[row, doubt], labels, np.uint16(IGNORE))
         self.pending.clear()
-        return (self.histogram * keep[:-1]).sum(1)
+        kept: NDArray[np.int64] = (self.histogram * keep[:-1]).sum(1)
+        return kept
 
     def _thresholds(self) -> NDArray[np.int64]:
         """Largest doubt level kept of every class: at least 1 − reject of its pixels lie at or below it."""
         if self.reject == 0:
             return np.full(self.classes, DOUBT_LEVELS - 1)
         share = self.histogram.cumsum(1) / np.maximum(self.histogram.sum(1, keepdims=True), 1)
-        return (share >= 1 - self.reject).argmax(1)
+        level: NDArray[np.int64] = (share >= 1 - self.reject).argmax(1)
+        return level
 
 
 def _upsample(map: Tensor, size: torch.Size) -> Tensor:

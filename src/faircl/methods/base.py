@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from faircl.data.loader import AssignedLabels, Batch
 from faircl.data.sample import IGNORE, UNLABELLED
 from faircl.models.classifier import Init
-from faircl.models.segmenter import SegOutput, Segmenter
+from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.seeding import seeded
 
 Terms = dict[str, Tensor]

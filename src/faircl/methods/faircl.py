@@ -1,6 +1,6 @@
 """FairCL (NeurIPS 2023): prototypes against forgetting, class distribution for fairness, structural consistency.
 
-    L = L_seg + λ_cluster·L_cluster + λ_class·L_class + λ_cons·L_cons
+L = L_seg + λ_cluster·L_cluster + λ_class·L_class + λ_cons·L_cons
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from faircl.losses import (
 from faircl.losses.consistency import ConsistencyForm
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, MethodConfig, StepContext, Terms, flat_features, to_stride
-from faircl.models.segmenter import SegOutput, Segmenter
+from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.prototypes import PrototypeBank, sample_keys
 
 Unlabelled = Literal["assigned", "teacher", "online", "unbiased", "ignore", "background"]
@@ -149,7 +149,7 @@ class FairCL(Method):
         return torch.from_numpy(assigner.store(context.assigned))
 
     def _grow_share(self, context: StepContext, pixels: Tensor) -> None:
-        """New classes take this step's pixel share; old ones keep theirs; the background follows what is known of it.
+        """Give new classes this step's pixel share; old ones keep theirs, the background follows what is known of it.
 
         Only a step that tells background from old classes (the first, or one with assigned labels) can renew the
         background's share.
@@ -270,7 +270,8 @@ class FairCL(Method):
         """Add the batch's features to the queues S_c."""
         if self._uses_prototypes():
             features, labels = self._clustered(batch, out, targets)
-            keys = sample_keys(batch.index, *self._features(out).shape[-2:], iteration)
+            height, width = self._features(out).shape[-2:]
+            keys = sample_keys(batch.places, height, width, iteration)
             self.bank.push(features, labels, keys, self.config.quota)
 
     def after_update(self, iteration: int) -> None:

@@ -1,0 +1,1 @@
+"""Networks under the one contract of `segmenter`."""

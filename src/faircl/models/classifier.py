@@ -31,12 +31,13 @@ class GrowingClassifier(nn.Module):
     @property
     def sizes(self) -> list[int]:
         """Number of channels of every head."""
-        return [int(head.weight.shape[0]) for head in self.heads]
+        return [head.out_channels for head in self._convolutions()]
 
-    def weight_and_bias(self) -> tuple[Tensor, Tensor]:
-        """Return all heads' weights (C, D) and biases (C,)."""
-        weight = torch.cat([head.weight for head in self.heads])
-        return weight.flatten(1), torch.cat([head.bias for head in self.heads])
+    def weight_and_bias(self, heads: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Return the weights (C, D) and biases (C,) of all heads, or of some."""
+        chosen = self._convolutions()[heads]
+        weight = torch.cat([head.weight for head in chosen]).flatten(1)
+        return weight, torch.cat([_bias(head) for head in chosen])
 
     def forward(self, embedding: Tensor) -> Tensor:
         """Classify with a single convolution over all heads."""
@@ -47,9 +48,9 @@ class GrowingClassifier(nn.Module):
         """Add a head of random weights for so many classes, on the device of the others."""
         head = nn.Conv2d(self.width, classes, 1)
         nn.init.normal_(head.weight, std=0.01)
-        nn.init.zeros_(head.bias if head.bias is not None else torch.empty(0))
-        if self.heads:
-            head = head.to(self.heads[0].weight.device)
+        nn.init.zeros_(_bias(head))
+        if len(self.heads) > 0:
+            head = head.to(self._convolutions()[0].weight.device)
         self.heads.append(head)
         return head
 
@@ -60,10 +61,10 @@ class GrowingClassifier(nn.Module):
         The background's probability is shared evenly with the n new classes: w_new = w_bg and
         b_new = b_bg ← b_bg − log(n + 1), so that p(bg) of the old model is p(bg) + Σ p(new) of the new one.
         """
-        head, first = self.heads[-1], self.heads[0]
+        first, head = self._convolutions()[0], self._convolutions()[-1]
+        _bias(first)[0] -= math.log(head.out_channels + 1)
         head.weight.copy_(first.weight[:1].expand_as(head.weight))
-        first.bias[0] -= math.log(head.weight.shape[0] + 1)
-        head.bias.copy_(first.bias[0].expand_as(head.bias))
+        _bias(head).copy_(_bias(first)[:1].expand_as(_bias(head)))
 
     @torch.no_grad()
     def init_from_prototypes(self, new: Tensor, reference: Tensor, background: bool) -> None:
@@ -76,13 +77,20 @@ class GrowingClassifier(nn.Module):
 
         Shapes: new (n, D), reference (D,). A class with no feature (NaN) keeps its random start.
         """
-        head = self.heads[-1]
-        known = torch.cat([h.weight for h in self.heads[:-1]]).flatten(1)
-        bias = torch.cat([h.bias for h in self.heads[:-1]])
-        base_weight, base_bias = (known[0], bias[0]) if background else (known.mean(0), bias.mean())
+        known, known_bias = self.weight_and_bias(slice(-1))
+        base_weight, base_bias = (known[0], known_bias[0]) if background else (known.mean(0), known_bias.mean())
         direction = F.normalize(new - reference, dim=1) * known.norm(dim=1).mean()
         weight = base_weight + direction
-        offset = base_bias - (direction * (new + reference) / 2).sum(1)
+        bias = base_bias - (direction * (new + reference) / 2).sum(1)
         seen = new.isfinite().all(1)
+        head = self._convolutions()[-1]
         head.weight[seen] = weight[seen][:, :, None, None]
-        head.bias[seen] = offset[seen]
+        _bias(head)[seen] = bias[seen]
+
+    def _convolutions(self) -> list[nn.Conv2d]:
+        return [head for head in self.heads if isinstance(head, nn.Conv2d)]
+
+
+def _bias(head: nn.Conv2d) -> Tensor:
+    assert head.bias is not None, "heads are made with a bias"
+    return head.bias

@@ -47,7 +47,9 @@ class _Backbone(nn.Module):
         a, b, c = widths
         self.stem = _conv_norm(3, a, norm, stride=2)
         self.stage4 = nn.Sequential(_conv_norm(a, b, norm, stride=2), _Residual(b, norm))
-        self.stage8 = nn.Sequential(_conv_norm(b, c, norm, stride=2), _Residual(c, norm), _Residual(c, norm, dilation=2))
+        self.stage8 = nn.Sequential(
+            _conv_norm(b, c, norm, stride=2), _Residual(c, norm), _Residual(c, norm, dilation=2)
+        )
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         s2 = self.stem(image)

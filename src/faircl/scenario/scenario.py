@@ -142,12 +142,12 @@ def build_scenario(
     present = train.pixels > 0
     steps = []
     for t, ids in enumerate(increments):
-        keep = present[:, list(ids)].any(1)
+        keep: NDArray[np.bool_] = np.any(present[:, list(ids)], axis=1)
         if setting != "overlapped":
             seen = {i for s in increments[: t + 1] for i in s} | ({BACKGROUND} if classes.background else set())
             alien = [i for i in range(len(classes.names)) if i not in seen]
             keep &= ~present[:, alien].any(1)
-        images = tuple(id for id, chosen in zip(train.ids, keep, strict=True) if chosen)
+        images = tuple(id for id, chosen in zip(train.ids, keep.tolist(), strict=True) if chosen)
         steps.append(Step(ids, images))
         _check_step(classes, setting, t, ids, train.pixels[keep])
     bg = (BACKGROUND,) if classes.background else ()

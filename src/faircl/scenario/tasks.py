@@ -65,7 +65,9 @@ def class_id(entry: int | str, classes: Classes) -> int:
     if isinstance(entry, str) and entry in classes.names:
         entry = classes.names.index(entry)
     if isinstance(entry, str):
-        raise UserError(f"Unknown class '{entry}'.{did_you_mean(entry, classes.names)} Known: {', '.join(classes.names)}.")
+        raise UserError(
+            f"Unknown class '{entry}'.{did_you_mean(entry, classes.names)} Known: {', '.join(classes.names)}."
+        )
     if entry not in classes.foreground:
         raise UserError(
             f"Class id {entry} cannot be learned: ids run from {classes.foreground[0]} to {classes.foreground[-1]}."

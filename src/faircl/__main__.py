@@ -1,0 +1,5 @@
+"""``python -m faircl``."""
+
+from faircl.cli import main
+
+main()

@@ -1,0 +1,39 @@
+"""``faircl config``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from faircl.cli.output import Json, Set, print_json
+
+app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Look at configurations."""
+
+
+@app.command()
+def show(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or a YAML file.")],
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Print a configuration with every setting resolved, ready to be saved and edited.
+
+    [bold]Examples[/bold]
+
+    faircl config show demo > my.yaml
+
+    faircl config show demo --set method.fairness=kl --json
+    """
+    from faircl.config import load_config
+
+    config = load_config(recipe, settings or ())
+    if as_json:
+        print_json(config.model_dump(mode="json"))
+    else:
+        print(config.to_yaml(), end="")

@@ -1,0 +1,40 @@
+"""``faircl eval``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from faircl.cli.output import Json, console, print_json
+
+
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders written by 'faircl train'.")],
+    step: Annotated[int | None, typer.Option(help="Only this step; otherwise all.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Where the data folder is now, if it has moved.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate the saved models of one or more runs again, on the test images at their own size.
+
+    [bold]Examples[/bold]
+
+    faircl eval runs/demo
+
+    faircl eval runs/demo --step 1 --json
+
+    faircl eval runs/a runs/b --root /data/moved
+    """
+    from faircl.cli.results import evaluated_json, steps_table_of
+    from faircl.engine.again import evaluate_again
+    from faircl.engine.progress import ConsoleReporter
+    from faircl.engine.run_folder import RunFolder
+
+    folders = [RunFolder.open(run) for run in runs]
+    results = [(folder, evaluate_again(folder, ConsoleReporter(), step, root)) for folder in folders]
+    if as_json:
+        print_json({"runs": [evaluated_json(folder, steps) for folder, steps in results]})
+        return
+    for folder, steps in results:
+        console().print(steps_table_of(folder, [metrics.to_json() for metrics in steps]))

@@ -1,0 +1,110 @@
+"""``faircl methods``, ``models``, ``recipes`` and ``doctor``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from faircl.cli.output import Json, console, print_json
+
+Name = Annotated[str | None, typer.Argument(help="Explain this one's hyper-parameters.")]
+
+
+def methods(name: Name = None, as_json: Json = False) -> None:
+    """List the methods, or explain one.
+
+    [bold]Examples[/bold]
+
+    faircl methods
+
+    faircl methods faircl
+    """
+    from faircl.registry import METHODS
+
+    _list(METHODS, name, ("summary", "paper"), as_json)
+
+
+def models(name: Name = None, as_json: Json = False) -> None:
+    """List the networks, or explain one.
+
+    [bold]Examples[/bold]
+
+    faircl models
+
+    faircl models small --json
+    """
+    from faircl.registry import MODELS
+
+    _list(MODELS, name, ("summary",), as_json)
+
+
+def recipes(as_json: Json = False) -> None:
+    """List the packaged recipes.
+
+    [bold]Examples[/bold]
+
+    faircl recipes
+    """
+    from faircl.config import recipe_about, recipe_names
+
+    rows = [{"name": name, "about": recipe_about(name)} for name in recipe_names()]
+    if as_json:
+        print_json(rows)
+    else:
+        _print_table(("name", "about"), rows)
+
+
+def doctor(as_json: Json = False) -> None:
+    """Check the installation: versions, devices, a forward and backward pass.
+
+    [bold]Examples[/bold]
+
+    faircl doctor
+    """
+    from faircl.engine.doctor import checks
+
+    found = checks()
+    if as_json:
+        print_json([check._asdict() for check in found])
+    else:
+        for check in found:
+            mark = "[green]ok[/green]  " if check.ok else "[red]FAIL[/red]"
+            console().print(f"{mark} {check.name}: {check.found}", soft_wrap=True)
+    if not all(check.ok for check in found):
+        raise typer.Exit(1)
+
+
+def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool) -> None:
+    if name is None:
+        rows = [{"name": n, **{c: getattr(table.get(n), c) for c in columns}} for n in table.names()]
+        if as_json:
+            print_json(rows)
+        else:
+            _print_table(("name", *columns), rows)
+        return
+    part = table.get(name)
+    fields = [
+        {"name": key, "default": _default(field), "description": field.description or ""}
+        for key, field in part.Config.model_fields.items()
+        if key != "name"
+    ]
+    about = {"name": name, **{c: getattr(part, c) for c in columns}, "settings": fields}
+    if as_json:
+        print_json(about)
+        return
+    console().print(f"[bold]{name}[/bold]: {about['summary']}", soft_wrap=True)
+    _print_table(("name", "default", "description"), fields)
+
+
+def _default(field: Any) -> Any:
+    value = field.get_default(call_default_factory=True)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _print_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    table = Table(*columns, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*(str(row[c]) for c in columns))
+    console().print(table)

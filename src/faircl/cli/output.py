@@ -1,0 +1,39 @@
+"""How commands speak: results on standard output, tables for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set optim.lr=0.02. May be repeated."),
+]
+
+
+def console() -> Console:
+    """Return the console of standard output; wide enough for tables when piped."""
+    made = Console(highlight=False)
+    if not made.is_terminal:
+        made.width = 160
+    return made
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; NaN becomes null, as JSON has no NaN."""
+    print(json.dumps(_clean(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value

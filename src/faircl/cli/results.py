@@ -1,0 +1,66 @@
+"""Results of runs as JSON for scripts and as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from faircl.engine.run_folder import RunFolder
+from faircl.metrics import StepMetrics
+
+
+def run_json(folder: RunFolder) -> dict[str, Any]:
+    """Return a run's saved evaluations."""
+    return _about(folder) | {"steps": [_without_kind(record) for record in folder.records("eval")]}
+
+
+def evaluated_json(folder: RunFolder, steps: Sequence[StepMetrics]) -> dict[str, Any]:
+    """Return evaluations that were made just now."""
+    return _about(folder) | {"steps": [metrics.to_json() for metrics in steps]}
+
+
+def steps_table(folder: RunFolder) -> Table:
+    """Return a run's saved evaluations as a table, a row per step."""
+    return steps_table_of(folder, folder.records("eval"))
+
+
+def steps_table_of(folder: RunFolder, steps: Sequence[dict[str, Any]]) -> Table:
+    """Return evaluations in their JSON form as a table."""
+    config = folder.config()
+    title = f"{config.method.name}, task {folder.scenario()['task']}, {config.scenario.setting}, seed {config.seed}"
+    columns = ("step", "old", "new", "all", "STD", "gap", "error gap", "rarest third", "worst class")
+    table = Table(*columns, title=title, caption="IoU in percent", header_style="bold")
+    for s in steps:
+        numbers = [*s["miou"].values(), s["std"], s["gap"], s["error_gap"], s["rarest_third"]]
+        table.add_row(str(s["step"]), *map(show, numbers), worst(s))
+    return table
+
+
+def worst(step: dict[str, Any]) -> str:
+    """Return the worst class with its IoU."""
+    return f"{step['worst']['name']} {show(step['worst']['iou'])}"
+
+
+def show(value: float | None) -> str:
+    """Return a number with one decimal, or a dash for none."""
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _about(folder: RunFolder) -> dict[str, Any]:
+    config = folder.config()
+    saved = folder.scenario()
+    return {
+        "run": str(folder.path),
+        "method": config.method.name,
+        "model": config.model.name,
+        "task": saved["task"],
+        "setting": saved["setting"],
+        "seed": config.seed,
+        "scenario_sha256": saved["sha256"],
+    }
+
+
+def _without_kind(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != "kind"}

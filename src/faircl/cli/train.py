@@ -1,0 +1,45 @@
+"""``faircl train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from faircl.cli.output import Json, Set, console, print_json
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (see 'faircl recipes') or a YAML file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the run into.")],
+    settings: Set = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the run; the same as --set seed=N.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run at its first unfinished step.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train all steps of a recipe, evaluating after each.
+
+    [bold]Examples[/bold]
+
+    faircl train demo --out runs/demo
+
+    faircl train demo --out runs/unfair --set method.lambda_class=0
+
+    faircl train my.yaml --out runs/mine --set data.root=/data/mine --set scenario.task=6-5
+
+    faircl train my.yaml --out runs/mine --resume
+    """
+    from faircl.cli.results import run_json, steps_table
+    from faircl.config import load_config
+    from faircl.engine.progress import ConsoleReporter
+    from faircl.engine.trainer import train as train_run
+
+    overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
+    config = load_config(recipe, overrides)
+    folder = train_run(config, out, ConsoleReporter(), resume)
+    if as_json:
+        print_json({"runs": [run_json(folder)]})
+    else:
+        console().print(steps_table(folder))
+        console().print(f"report: {folder.path / 'report.html'}", soft_wrap=True)

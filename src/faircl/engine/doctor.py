@@ -1,0 +1,60 @@
+"""Checks that say whether an installation works, and what to do where it does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from faircl.engine.environment import environment
+
+
+class Check(NamedTuple):
+    """One check: what was looked at, whether it is fine, what was found."""
+
+    name: str
+    ok: bool
+    found: str
+
+
+def checks() -> list[Check]:
+    """Run all checks."""
+    facts = environment()
+    python = Check("python", sys.version_info >= (3, 11), f"{facts['python']} (3.11 or later is needed)")
+    versions = Check(
+        "packages", True, ", ".join(f"{k} {facts[k]}" for k in ("faircl", "torch", "torchvision", "numpy"))
+    )
+    devices = Check("devices", True, f"{facts['cpu']}, {facts['cores']} cores, GPU: {facts['gpu']}")
+    return [python, versions, devices, _try("torchvision", _torchvision), _try("training", _training)]
+
+
+def _try(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, check())
+    except Exception as error:  # a doctor reports whatever is broken
+        return Check(name, False, f"{type(error).__name__}: {error}")
+
+
+def _torchvision() -> str:
+    """Torch and torchvision must be a pair built for each other; a wrong pair fails only when an operator is used."""
+    from torchvision.ops import nms
+
+    kept = nms(torch.tensor([[0.0, 0, 1, 1], [0, 0, 1, 1]]), torch.tensor([1.0, 0.5]), 0.5)
+    if kept.tolist() != [0]:
+        raise RuntimeError(f"torchvision's nms kept {kept.tolist()}, expected [0]")
+    return "its operators work beside this torch"
+
+
+def _training() -> str:
+    from faircl.losses import upsampled_cross_entropy
+    from faircl.models.small import Small, SmallConfig
+
+    model = Small(SmallConfig())
+    model.classifier.grow(3)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    out = model.to(device)(torch.rand(2, 3, 32, 32, device=device))
+    loss = upsampled_cross_entropy(out.logits, torch.randint(0, 3, (2, 32, 32), device=device))
+    torch.autograd.backward(loss)
+    return f"a forward and backward pass on {device} gives a loss of {float(loss.detach()):.3f}"
