@@ -6,13 +6,24 @@ names the closest known one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 from faircl.data.readers import ReaderConfig
 from faircl.errors import UserError, did_you_mean, unknown_name
@@ -20,9 +31,15 @@ from faircl.methods.base import MethodConfig
 from faircl.models.segmenter import ModelConfig
 from faircl.registry import METHODS, MODELS, READERS
 
+_PARTS = ("data", "model", "method")
+"""Sections whose settings depend on the name in them."""
+
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+_Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ScenarioConfig(_Section):
@@ -41,6 +58,12 @@ class PartRates(_Section):
     old_classifier: float = Field(1.0, ge=0)
     new_classifier: float = Field(1.0, ge=0)
 
+    @model_validator(mode="after")
+    def _some_trained(self) -> Self:
+        if not (self.backbone or self.decoder or self.new_classifier):
+            raise ValueError("nothing would be trained at the first step; set one of the factors above 0")
+        return self
+
 
 class OptimConfig(_Section):
     """Optimiser and schedule; a new one starts at every step."""
@@ -51,7 +74,7 @@ class OptimConfig(_Section):
     parts: PartRates = PartRates()
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
     nesterov: bool = True
-    betas: tuple[float, float] = Field((0.9, 0.999), description="moments of AdamW")
+    betas: tuple[_Share, _Share] = Field((0.9, 0.999), description="moments of AdamW")
     weight_decay: float = Field(1e-4, ge=0)
     schedule: Literal["poly", "cosine", "constant"] = "poly"
     power: float = Field(0.9, gt=0, description="exponent of the poly schedule")
@@ -80,6 +103,13 @@ class TrainConfig(_Section):
     deterministic: bool = Field(False, description="refuse operations that are not bitwise repeatable")
     log_every: int = Field(10, ge=1, description="iterations between records of the loss")
     tensorboard: bool = Field(False, description="also log to TensorBoard (needs faircl[logging])")
+
+    @field_validator("scale")
+    @classmethod
+    def _ordered(cls, scale: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < scale[0] <= scale[1]:
+            raise ValueError(f"zoom must be 0 < low ≤ high, found {list(scale)}")
+        return scale
 
 
 class EvalConfig(_Section):
@@ -120,9 +150,10 @@ def recipe_about(name: str) -> str:
 def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a recipe by name or a YAML file by path, apply ``a.b=c`` overrides and validate."""
     tree = _read_tree(source, chain=())
+    changes: dict[str, Any] = {}
     for override in overrides:
-        _override(tree, override)
-    return parse_config(tree)
+        changes = _merge(changes, _change(override))
+    return parse_config(_merge(tree, changes))
 
 
 def parse_config(tree: Mapping[str, Any]) -> RunConfig:
@@ -154,11 +185,24 @@ def _read_tree(source: str, chain: tuple[str, ...]) -> dict[str, Any]:
     try:
         tree = yaml.safe_load(_source_text(source))
     except yaml.YAMLError as error:
-        raise UserError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{source} is not valid YAML: {_yaml_problem(error)}.") from None
     if not isinstance(tree, dict):
         raise UserError(f"{source} holds no settings; expected keys such as data, scenario, model and method.")
     base = tree.pop("base", None)
-    return tree if base is None else _merge(_read_tree(str(base), (*chain, source)), tree)
+    return tree if base is None else _merge(_read_tree(_beside(str(base), source), (*chain, source)), tree)
+
+
+def _beside(base: str, source: str) -> str:
+    """Return where a base is: a recipe by name, or a file found from the file that names it."""
+    path = Path(os.path.normpath(Path(source).parent / base))
+    return base if base in recipe_names() or not (path.suffix in (".yaml", ".yml") or path.is_file()) else str(path)
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    return f"{getattr(error, 'problem', None) or 'mistake'} at line {mark.line + 1}, column {mark.column + 1}"
 
 
 def _source_text(source: str) -> str:
@@ -173,23 +217,26 @@ def _source_text(source: str) -> str:
         raise UserError(f"Cannot read {source}: {error}; expected a YAML file or one of the recipes.") from None
 
 
-def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Lay one tree over another; a section that names another part replaces the one beneath whole."""
+def _merge(under: dict[str, Any], over: dict[str, Any], parts: tuple[str, ...] = _PARTS) -> dict[str, Any]:
+    """Lay one tree over another; data, model or method of another name replace the one beneath whole."""
     merged = dict(under)
     for key, value in over.items():
         beneath = merged.get(key)
-        if (
-            isinstance(value, dict)
-            and isinstance(beneath, dict)
-            and value.get("name", beneath.get("name")) == beneath.get("name")
-        ):
-            merged[key] = _merge(beneath, value)
+        if key in parts:  # a bare name is short for {"name": …}
+            beneath, value = ({"name": part} if isinstance(part, str) else part for part in (beneath, value))
+        if isinstance(value, dict) and isinstance(beneath, dict) and not (key in parts and _renamed(beneath, value)):
+            merged[key] = _merge(beneath, value, ())
         else:
             merged[key] = value
     return merged
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
+def _renamed(beneath: dict[str, Any], value: dict[str, Any]) -> bool:
+    return "name" in beneath and value.get("name", beneath["name"]) != beneath["name"]
+
+
+def _change(override: str) -> dict[str, Any]:
+    """Return ``a.b=c`` as a tree."""
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
@@ -200,10 +247,10 @@ def _override(tree: dict[str, Any], override: str) -> None:
         raise UserError(
             f"Cannot read the value of --set {override}: expected YAML, as in 0.1, true or [a, b]."
         ) from None
-    change: Any = value
     for key in reversed(keys):
-        change = {key: change}
-    tree.update(_merge(tree, change))
+        value = {key: value}
+    change: dict[str, Any] = value
+    return change
 
 
 def _readable(error: ValidationError, prefix: tuple[str, ...], model: type[BaseModel]) -> UserError:
@@ -217,6 +264,10 @@ def _readable(error: ValidationError, prefix: tuple[str, ...], model: type[BaseM
         return UserError(f"Unknown setting '{key}'{place}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
     message = first["msg"].removeprefix("Value error, ")
     found = "" if first["type"] in ("missing", "value_error") else f", found {first['input']!r}"
+    depth, field = _deepest_field(model, first["loc"])
+    if field is not None and len(first["loc"]) > depth and isinstance(first["loc"][depth], str):
+        # A union: pydantic complains about its first member alone, and adds that member's name to the place.
+        where, message = where[: len(prefix) + depth], f"expected {field.description}"
     return UserError(f"Setting {'.'.join(where) or 'file'}: {message[0].lower() + message[1:]}{found}.")
 
 
@@ -227,3 +278,17 @@ def _known_keys(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str
             return []
         model = annotation
     return list(model.model_fields)
+
+
+def _deepest_field(model: type[BaseModel], path: tuple[int | str, ...]) -> tuple[int, FieldInfo | None]:
+    """Walk down a place as far as it names settings; return how far that is and the last setting."""
+    field = None
+    for depth, part in enumerate(path):
+        found = model.model_fields.get(str(part))
+        if found is None:
+            return depth, field
+        field = found
+        if not (isinstance(found.annotation, type) and issubclass(found.annotation, BaseModel)):
+            return depth + 1, field
+        model = found.annotation
+    return len(path), field

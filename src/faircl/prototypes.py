@@ -68,7 +68,7 @@ class PrototypeBank(nn.Module):
     def push(self, features: Tensor, labels: Tensor, keys: Tensor, quota: int) -> None:
         """Append up to ``quota`` features of every class that still moves; the smallest keys win.
 
-        Keys are hashes of (image, pixel, iteration), so the choice does not depend on how a batch is spread over
+        Keys are hashes of (draw, pixel), so the choice does not depend on how a batch is spread over
         processes. Shapes: features (N, D), labels (N,) int64 with IGNORE, keys (N,) int64.
         """
         valid = labels != IGNORE
@@ -90,30 +90,31 @@ class PrototypeBank(nn.Module):
     def update(self, iteration: int) -> None:
         """Algorithm 1 once ``iteration`` iterations of the step are done: nothing until M, then every M iterations.
 
-        A class with features and no prototype yet takes their mean; one that has a prototype moves by
-        p_c ← η·p_c + (1 − η)·mean(S_c). Frozen prototypes do not move.
+        At M, or when its first features come later, a class takes their mean; from then on it moves by
+        p_c ← η·p_c + (1 − η)·mean(S_c). So does p_0 at every step. Frozen prototypes do not move.
         """
         if iteration % self.period == 0:
-            self._move(~self.frozen & (self.filled > 0))
+            fresh = torch.ones_like(self.ready) if iteration == self.period else ~self.ready
+            self._move(~self.frozen & (self.filled > 0), fresh)
 
     def finish_step(self) -> None:
         """Give classes that have features but met no update their mean, however short the step was."""
-        self._move(~self.ready & (self.filled > 0))
+        self._move(~self.ready & (self.filled > 0), ~self.ready)
 
     @torch.no_grad()
-    def _move(self, moving: Tensor) -> None:
+    def _move(self, moving: Tensor, fresh: Tensor) -> None:
         used = torch.arange(self.length, device=self.queue.device) < self.filled[:, None]
         mean = (self.queue * used[..., None]).sum(1) / self.filled.clamp_min(1)[:, None]
         moved = self.momentum * self.prototypes + (1 - self.momentum) * mean
-        target = torch.where(self.ready[:, None], moved, mean)
+        target = torch.where(fresh[:, None], mean, moved)
         self.prototypes = torch.where(moving[:, None], target, self.prototypes)
         self.ready = self.ready | moving
 
 
-def sample_keys(index: Tensor, height: int, width: int, iteration: int) -> Tensor:
-    """Hash (image, pixel, iteration) to int64 keys; index (B,) to keys (B·height·width,)."""
-    pixel = torch.arange(height * width, device=index.device)
-    key = (index[:, None] * 0x9E3779B1 + pixel) * 0x85EBCA77 + iteration * 0xC2B2AE3D
+def sample_keys(draws: Tensor, height: int, width: int) -> Tensor:
+    """Hash (draw, pixel) to int64 keys; draws (B,), which count the items of a step, to keys (B·height·width,)."""
+    pixel = torch.arange(height * width, device=draws.device)
+    key = (draws[:, None] * 0x9E3779B1 + pixel) * 0x85EBCA77
     # Two rounds of multiply and xor-shift spread the counters over all bits; int64 wraps around by design.
     for factor in (0x2545F4914F6CDD1D, 0x369DEA0F31A53F85):
         key = (key ^ (key >> 29)) * factor

@@ -27,10 +27,10 @@ class Crop:
     ``size`` × ``size``.
     """
 
-    top: float
-    left: float
-    height: float
-    width: float
+    top: int
+    left: int
+    height: int
+    width: int
     size: int
     flip: bool
 
@@ -40,11 +40,11 @@ class Crop:
     ) -> Crop:
         """Draw a window for an image of a shape (H, W), zoomed by a log-uniform factor within ``scale``."""
         zoom = float(np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]))))
-        side = size / zoom
+        side = max(round(size / zoom), 1)  # whole pixels, so that image and masks see exactly the same window
         top, left = (_offset(rng, extent, side) for extent in shape)
         return cls(top, left, side, side, size, bool(flip and rng.random() < 0.5))
 
-    def _index(self, start: float, length: float, flip: bool) -> NDArray[np.int64]:
+    def _index(self, start: int, length: int, flip: bool) -> NDArray[np.int64]:
         """Source row or column of every output pixel centre."""
         index = np.floor(start + (np.arange(self.size) + 0.5) * (length / self.size)).astype(np.int64)
         return np.flip(index) if flip else index
@@ -59,8 +59,7 @@ class Crop:
 
     def image(self, image: Image) -> torch.Tensor:
         """Sample an image (H, W, 3) bilinearly, low-passed where it shrinks: (3, size, size) uint8."""
-        top, left = int(np.floor(self.top)), int(np.floor(self.left))
-        bottom, right = int(np.ceil(self.top + self.height)), int(np.ceil(self.left + self.width))
+        top, left, bottom, right = self.top, self.left, self.top + self.height, self.left + self.width
         window = np.empty((bottom - top, right - left, 3), np.uint8)
         window[:] = PAD_COLOUR
         source = image[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
@@ -73,10 +72,10 @@ class Crop:
         return tensor.flip(2) if self.flip else tensor
 
 
-def _offset(rng: np.random.Generator, extent: int, side: float) -> float:
+def _offset(rng: np.random.Generator, extent: int, side: int) -> int:
     """Place a window on an axis: anywhere inside, or anywhere around where the image is the smaller one."""
-    low, high = sorted((0.0, extent - side))
-    return float(np.floor(rng.uniform(low, high) + 0.5)) if high > low else 0.0
+    low, high = sorted((0, extent - side))
+    return int(rng.integers(low, high, endpoint=True))
 
 
 def jitter(image: torch.Tensor, rng: np.random.Generator, strength: float) -> torch.Tensor:

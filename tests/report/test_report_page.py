@@ -183,7 +183,7 @@ def test_comparison_page(tmp_path):
     best = max((load_run(p).final.groups["all"].miou, n) for n, p in [("ours <b>", first), ("theirs", second)])
     assert f"Highest mean IoU: {best[1]}, {best[0]:.1f}\N{NO-BREAK SPACE}%" in page.text
     assert len(page.images) == 2 * (2 + 2)
-    assert "differ in scenario" not in page.text
+    assert "differ in data" not in page.text
     assert 'class="number best"' in html
     assert page.tags.count("details") == 6
 
@@ -195,7 +195,7 @@ def test_comparison_of_unlike_runs_says_so_and_takes_a_table(tmp_path, no_plots)
     (second / "scenario.json").write_text(json.dumps(scenario))
     table = Table([Column("Mine")], [["my own row"]])
     _, page = read(write_comparison_page(tmp_path, [("x", first), ("y", second)], table))
-    assert "differ in scenario" in page.text
+    assert "differ in data" in page.text
     assert "my own row" in page.text
     assert page.images == []
     with pytest.raises(UserError, match="no run to compare"):

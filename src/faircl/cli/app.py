@@ -12,6 +12,9 @@ import faircl
 from faircl.cli import config, data, demo, evaluate, info, train
 from faircl.errors import UserError
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 plus the number of SIGINT."""
+
 app = typer.Typer(
     name="faircl",
     help="Segmentation networks that learn new classes step by step, forget nothing and treat rare classes fairly.",
@@ -55,8 +58,16 @@ def run() -> None:
         print(f"faircl: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("faircl: stopped; finished steps are kept, continue with --resume.", file=sys.stderr)
-        sys.exit(130)
+        _stopped()
+        sys.exit(INTERRUPTED)
+    except SystemExit as leave:
+        if leave.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
+            _stopped()
+        raise
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _stopped() -> None:
+    print("faircl: stopped; finished steps are kept, continue with --resume.", file=sys.stderr)

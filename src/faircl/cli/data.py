@@ -19,7 +19,7 @@ def _group() -> None:
 
 @app.command()
 def synth(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the data set into.")],
+    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Folder to write the data set into.")],
     images: Annotated[int, typer.Option(help="Training images.")] = 240,
     test_images: Annotated[int, typer.Option(help="Test images.")] = 80,
     size: Annotated[int, typer.Option(help="Side of an image in pixels.")] = 96,
@@ -36,7 +36,7 @@ def synth(
     """
     from faircl.data.scenes import SceneData
     from faircl.data.write import write_folder
-    from faircl.engine.progress import ConsoleReporter
+    from faircl.progress import ConsoleReporter
 
     scenes = SceneData(images, test_images, size, seed)
     counts = write_folder(scenes, ("train", "test"), out, ConsoleReporter())

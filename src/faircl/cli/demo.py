@@ -23,7 +23,7 @@ RUNS = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the runs.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Folder for the runs.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(min=0, help="Seed of the runs; the scenes stay the same.")] = 0,
     settings: Set = None,
     as_json: Json = False,
@@ -42,9 +42,10 @@ def demo(
     """
     from faircl.cli.results import run_json
     from faircl.config import load_config
-    from faircl.engine.progress import ConsoleReporter
     from faircl.engine.trainer import train
+    from faircl.progress import ConsoleReporter
     from faircl.report.page import write_comparison_page
+    from faircl.report.sheet import write_comparison_picture
 
     reporter = ConsoleReporter()
     # All settings are read before the first run starts: a mistake in the last one should not cost the others.
@@ -53,7 +54,9 @@ def demo(
     for label, recipe, config in configs:
         reporter.say(f"[{len(runs) + 1}/{len(RUNS)}] {label}")
         runs.append((label, train(config, out / recipe, reporter, resume=True)))
-    page = write_comparison_page(out, [(label, folder.path) for label, folder in runs])
+    paths = [(label, folder.path) for label, folder in runs]
+    page = write_comparison_page(out, paths)
+    write_comparison_picture(out / "comparison.png", paths)
     if as_json:
         print_json({"runs": [{"name": label, **run_json(folder)} for label, folder in runs], "page": str(page)})
     else:

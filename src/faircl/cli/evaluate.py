@@ -28,8 +28,8 @@ def evaluate(
     """
     from faircl.cli.results import evaluated_json, steps_table_of
     from faircl.engine.again import evaluate_again
-    from faircl.engine.progress import ConsoleReporter
     from faircl.engine.run_folder import RunFolder
+    from faircl.progress import ConsoleReporter
 
     folders = [RunFolder.open(run) for run in runs]
     results = [(folder, evaluate_again(folder, ConsoleReporter(), step, root)) for folder in folders]

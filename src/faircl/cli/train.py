@@ -12,7 +12,7 @@ from faircl.cli.output import Json, Set, console, print_json
 
 def train(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (see 'faircl recipes') or a YAML file.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the run into.")],
+    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Folder to write the run into.")],
     settings: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the run; the same as --set seed=N.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run at its first unfinished step.")] = False,
@@ -32,8 +32,8 @@ def train(
     """
     from faircl.cli.results import run_json, steps_table
     from faircl.config import load_config
-    from faircl.engine.progress import ConsoleReporter
     from faircl.engine.trainer import train as train_run
+    from faircl.progress import ConsoleReporter
 
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     config = load_config(recipe, overrides)

@@ -24,21 +24,21 @@ class Batch(NamedTuple):
     """What a method sees.
 
     Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
-    None where the step has no assigned labels; places (B,) int64, the images' places in the step's list.
+    None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step.
     """
 
     image: Tensor
     labels: Tensor
     assigned: Tensor | None
-    places: Tensor
+    draws: Tensor
 
     @classmethod
     def collate(cls, items: Sequence[tuple[Tensor, Tensor, Tensor | None, int]]) -> Batch:
         """Stack items in their compact types: uint8 images, int32 labels."""
-        images, labels, assigned, places = zip(*items, strict=True)
+        images, labels, assigned, draws = zip(*items, strict=True)
         has = assigned[0] is not None
         return cls(
-            torch.stack(images), torch.stack(labels), torch.stack(assigned) if has else None, torch.tensor(places)
+            torch.stack(images), torch.stack(labels), torch.stack(assigned) if has else None, torch.tensor(draws)
         )
 
     def to(self, device: torch.device) -> Batch:
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
     def prepared(self) -> Batch:
         """Return the batch as methods and networks want it: float images, int64 labels."""
         assigned = None if self.assigned is None else self.assigned.long()
-        return Batch(self.image.float() / 255, self.labels.long(), assigned, self.places)
+        return Batch(self.image.float() / 255, self.labels.long(), assigned, self.draws)
 
 
 class AssignedLabels:
@@ -112,7 +112,7 @@ class StepDataset(Dataset[tuple[Tensor, Tensor, Tensor | None, int]]):
         labels = crop.mask(apply_table(self.table, sample.mask))
         assigned = None if self.assigned is None else _int32(crop.mask(self.assigned[id]))
         image = jitter(crop.image(sample.image), rng, self.augmentation.jitter)
-        return image, _int32(labels), assigned, index
+        return image, _int32(labels), assigned, draw
 
 
 class CountedBatches(Sampler[list[tuple[int, int]]]):

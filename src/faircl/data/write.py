@@ -12,8 +12,8 @@ from PIL import Image as Pillow
 from faircl.data.folder import CLASSES_FILE
 from faircl.data.masks import write_mask
 from faircl.data.sample import SegmentationData
-from faircl.engine.progress import Reporter
 from faircl.errors import UserError
+from faircl.progress import Reporter
 
 
 def write_folder(data: SegmentationData, splits: Sequence[str], out: Path, reporter: Reporter) -> dict[str, int]:
@@ -24,16 +24,19 @@ def write_folder(data: SegmentationData, splits: Sequence[str], out: Path, repor
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"Output folder {out} already exists and is not empty; choose another with --out.")
-    beside = out.with_name(f".{out.name}.part")
+    there = out.exists()  # it may be where the user stands, or a mount: keep the folder and fill it
+    beside = out / ".part" if there else out.with_name(f".{out.name}.part")
     try:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         (beside / CLASSES_FILE).write_text("\n".join(data.classes.names) + "\n", encoding="utf-8")
         for split in splits:
             _write_split(data, split, beside, reporter)
-        if out.exists():
-            out.rmdir()
-        os.replace(beside, out)
+        if there:
+            for name in ("masks", "images", CLASSES_FILE):
+                os.replace(beside / name, out / name)
+        else:
+            os.replace(beside, out)
     except OSError as error:
         raise UserError(
             f"Cannot write {out}: {error.strerror}; free some space or choose another with --out."

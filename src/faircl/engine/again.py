@@ -7,13 +7,13 @@ from pathlib import Path
 from faircl.data.readers import FolderConfig
 from faircl.engine.checkpoint import load_step
 from faircl.engine.evaluate import evaluate
+from faircl.engine.network import build_model
 from faircl.engine.plan import make_plan
-from faircl.engine.progress import Reporter
 from faircl.engine.run_folder import RunFolder
 from faircl.engine.runtime import make_fabric, process_settings
-from faircl.engine.trainer import build_model
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics
+from faircl.progress import Reporter
 
 
 def evaluate_again(

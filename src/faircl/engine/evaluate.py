@@ -10,9 +10,9 @@ from torch import Tensor
 
 from faircl.data.loader import WholeImages, same_size_batches
 from faircl.data.sample import Mask, SegmentationData
-from faircl.engine.progress import Reporter
 from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
+from faircl.progress import Reporter
 from faircl.scenario import Scenario
 
 

@@ -14,7 +14,7 @@ class TrainLog:
     def __init__(self, folder: Path, every: int, tensorboard: bool) -> None:
         self.every = every
         self.records: list[dict[str, Any]] = []
-        self._board = _summary_writer(folder) if tensorboard else None
+        self._board = import_summary_writer()(str(folder / "tensorboard")) if tensorboard else None
 
     def due(self, iteration: int, iterations: int) -> bool:
         """Whether an iteration (from 1) is recorded: every so many, and the last."""
@@ -35,11 +35,12 @@ class TrainLog:
             self._board.close()
 
 
-def _summary_writer(folder: Path) -> Any:
+def import_summary_writer() -> Any:
+    """Return TensorBoard's writer class, or say how to install it."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError(
             "train.tensorboard needs TensorBoard; install it with: pip install 'faircl[logging]'."
         ) from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter

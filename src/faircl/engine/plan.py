@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from faircl.config import RunConfig
 from faircl.data.index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
-from faircl.engine.progress import Reporter
+from faircl.progress import Reporter
 from faircl.registry import METHODS
 from faircl.scenario import Scenario, build_scenario, split_classes
 
@@ -26,11 +27,15 @@ class Plan:
     scenario: Scenario
     index: LabelIndex
 
-    def label_pixels(self, step: int) -> Tensor:
-        """Count the labels visible at a step by channel, (channels after the step,) int64."""
+    def raw_pixels(self, step: int) -> NDArray[np.int64]:
+        """Count the pixels of a step's images by raw id (K,), void left out."""
         images = set(self.scenario.steps[step].images)
         chosen = [row for row, id in enumerate(self.index.ids) if id in images]
-        raw = self.index.pixels[chosen].sum(0)
+        return np.asarray(self.index.pixels[chosen].sum(0))
+
+    def label_pixels(self, step: int) -> Tensor:
+        """Count the labels visible at a step by channel, (channels after the step,) int64."""
+        raw = self.raw_pixels(step)
         labels = self.scenario.train_table(step)[: len(raw)].astype(np.int64)
         seen = labels < self.scenario.channels(step)
         counts = np.zeros(self.scenario.channels(step), np.int64)

@@ -15,11 +15,13 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
 from faircl.config import RunConfig, parse_config
 from faircl.errors import UserError
@@ -61,17 +63,22 @@ class RunFolder:
                 f"The data have changed since {path} was begun: its scenario is {folder.scenario()['sha256'][:12]}, "
                 f"today's {scenario.sha256[:12]}; start a new run in another folder."
             )
+        folder.write_text(CONFIG, config.to_yaml())  # first: from here on the folder is this run's and can be resumed
         folder.write_text(SCENARIO, json.dumps(scenario.to_json(), indent=1))
         folder.write_text("environment.json", json.dumps(env, indent=1))
-        folder.write_text(CONFIG, config.to_yaml())
         return folder
 
     def check_free(self, config: RunConfig, resume: bool) -> None:
         """Refuse a folder that holds something else."""
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"Output {self.path} is a file; choose a folder with --out.")
-        if not self.path.exists() or not any(self.path.iterdir()):
-            return
+        try:
+            if not self.path.exists() or not any(self.path.iterdir()):
+                return
+        except OSError as error:
+            raise UserError(
+                f"Cannot look into the output folder {self.path}: {error.strerror}; choose another with --out."
+            ) from None
         if not (self.path / CONFIG).is_file():
             raise UserError(f"Output folder {self.path} holds other files; choose an empty or new folder with --out.")
         if _comparable(self.config()) != _comparable(config):
@@ -90,8 +97,9 @@ class RunFolder:
         """Return the run's resolved configuration."""
         try:
             return parse_config(yaml.safe_load((self.path / CONFIG).read_text(encoding="utf-8")))
-        except (OSError, yaml.YAMLError, TypeError) as error:
-            raise UserError(f"Cannot read {self.path / CONFIG}: {error}.") from None
+        except (OSError, yaml.YAMLError, TypeError, ValueError) as error:
+            found = " ".join(str(error).split())
+            raise UserError(f"Cannot read {self.path / CONFIG}: {found}; the run folder is damaged.") from None
 
     def scenario(self) -> dict[str, Any]:
         """Return the saved scenario."""
@@ -111,22 +119,31 @@ class RunFolder:
         return self.path / "steps" / f"{step:02d}"
 
     def finished_steps(self) -> int:
-        """Return the number of steps that are complete, counted from the first."""
-        done = 0
-        while self.step_path(done).is_dir():
+        """Return the number of steps that are complete, counted from the first.
+
+        A step's evaluation is recorded after its folder is written; without it the step is not complete.
+        """
+        done, recorded = 0, len(self.records("eval"))
+        while done < recorded and self.step_path(done).is_dir():
             done += 1
         return done
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl of one kind, ``train`` or ``eval``."""
+        return [record for record in self._lines() if record["kind"] == kind]
+
+    def all_records(self, before_step: int) -> list[dict[str, Any]]:
+        """Return every record of the steps before one, in order."""
+        return [record for record in self._lines() if record["step"] < before_step]
+
+    def _lines(self) -> list[dict[str, Any]]:
         path = self.path / METRICS
         if not path.is_file():
             return []
         try:
-            lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-        except ValueError as error:
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+        except (OSError, ValueError) as error:
             raise UserError(f"Cannot read {path}: {error}; the run folder is damaged.") from None
-        return [line for line in lines if line["kind"] == kind]
 
     # Writing
 
@@ -134,29 +151,20 @@ class RunFolder:
         """Write a file whole or not at all."""
         path = self.path / name
         beside = path.with_name(f".{path.name}.part")
-        try:
+        with writing(path, lambda: beside.unlink(missing_ok=True)):
             beside.write_text(text, encoding="utf-8")
             os.replace(beside, path)
-        except OSError as error:
-            beside.unlink(missing_ok=True)
-            raise UserError(
-                f"Cannot write {path}: {error.strerror}; nothing was lost, free some space and --resume."
-            ) from None
 
     def write_step(self, step: int, write: Callable[[Path], None]) -> None:
         """Let ``write`` fill a step's folder, then move it to its place in one stroke."""
         final = self.step_path(step)
         beside = final.with_name(f".{final.name}.part")
         shutil.rmtree(beside, ignore_errors=True)
-        try:
+        with writing(final, lambda: shutil.rmtree(beside, ignore_errors=True)):
             beside.mkdir(parents=True)
             write(beside)
+            shutil.rmtree(final, ignore_errors=True)  # left by a process that was killed before it recorded the step
             os.replace(beside, final)
-        except OSError as error:
-            shutil.rmtree(beside, ignore_errors=True)
-            raise UserError(
-                f"Cannot write {final}: {error.strerror}; earlier steps are safe, free some space and --resume."
-            ) from None
 
     def write_records(self, records: list[dict[str, Any]]) -> None:
         """Replace metrics.jsonl, and metrics.csv made from its evaluations: a row per step and class."""
@@ -170,9 +178,16 @@ class RunFolder:
                 writer.writerows({"step": record["step"], **row} for row in record["classes"])
         self.write_text("metrics.csv", table.getvalue())
 
-    def all_records(self, before_step: int) -> list[dict[str, Any]]:
-        """Return every record of the steps before one, in order."""
-        return [r for kind in ("train", "eval") for r in self.records(kind) if r["step"] < before_step]
+
+@contextmanager
+def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Turn a failed write (a full disk, say) into a sentence, and leave nothing half-written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        clean_up()
+        found = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"Cannot write {path}: {found}; finished steps are safe, mend it and --resume.") from None
 
 
 def _comparable(config: RunConfig) -> dict[str, Any]:

@@ -30,19 +30,20 @@ from faircl.data.sample import Mask
 from faircl.engine.checkpoint import load_step, model_sha256, save_step
 from faircl.engine.environment import environment
 from faircl.engine.evaluate import evaluate
-from faircl.engine.loggers import TrainLog
+from faircl.engine.loggers import TrainLog, import_summary_writer
+from faircl.engine.network import build_model, check_network
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, make_plan
-from faircl.engine.progress import Reporter
-from faircl.engine.run_folder import RunFolder
+from faircl.engine.run_folder import RunFolder, writing
 from faircl.engine.runtime import make_fabric, process_settings
 from faircl.errors import UserError
 from faircl.methods.base import Method, Scanned, StepContext
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
 from faircl.models.segmenter import Segmenter
-from faircl.registry import METHODS, MODELS
+from faircl.progress import Reporter
+from faircl.registry import METHODS
 from faircl.report.page import write_run_page
-from faircl.seeding import seeded, torch_seed
+from faircl.seeding import torch_seed
 
 
 def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False) -> RunFolder:
@@ -50,26 +51,23 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     RunFolder(out).check_free(config, resume)
     with process_settings(config.train):
         fabric = make_fabric(config.train)
+        model = build_model(config)
+        check_network(config, model)
+        if config.train.tensorboard:
+            import_summary_writer()
         plan = make_plan(config, reporter)
+        # Everything that can be wrong with data and settings is known by now: only now may the disk be touched.
         folder = RunFolder.claim(out, config, plan.scenario, environment(), resume)
-        Trainer(plan, folder, fabric, reporter).run()
+        Trainer(plan, model, folder, fabric, reporter).run()
     return folder
-
-
-def build_model(config: RunConfig) -> Segmenter:
-    """Return the configured network, without classes yet, its weights drawn from the run's seed."""
-    with seeded(config.seed, "model"):
-        model: Segmenter = MODELS.get(config.model.name)(config.model)
-    return model
 
 
 class Trainer:
     """Trains the steps of a plan one after the other."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, fabric: Fabric, reporter: Reporter) -> None:
-        self.plan, self.folder, self.fabric, self.reporter = plan, folder, fabric, reporter
+    def __init__(self, plan: Plan, model: Segmenter, folder: RunFolder, fabric: Fabric, reporter: Reporter) -> None:
+        self.plan, self.model, self.folder, self.fabric, self.reporter = plan, model, folder, fabric, reporter
         self.config, self.scenario = plan.config, plan.scenario
-        self.model = build_model(self.config)
         self.method: Method = METHODS.get(self.config.method.name)(self.config.method, self.model)
         self.log = TrainLog(folder.path, self.config.train.log_every, self.config.train.tensorboard)
 
@@ -122,9 +120,11 @@ class Trainer:
         schedule = make_schedule(self.config.optim, optimizer, iterations)
         with self.reporter.task(f"step {step} train", iterations) as task:
             for iteration in range(1, iterations + 1):
-                for _ in range(self.config.optim.accumulate):
-                    terms = self._micro_step(network, teacher, next(batches), iteration)
-                self._check_finite(terms, step, iteration)
+                parts = [
+                    self._micro_step(network, teacher, next(batches), step, iteration)
+                    for _ in range(self.config.optim.accumulate)
+                ]
+                terms = {name: sum(part[name] for part in parts) / len(parts) for name in parts[0]}
                 if self.config.optim.clip > 0:
                     self.fabric.clip_gradients(network, optimizer, max_norm=self.config.optim.clip)
                 lr = float(schedule.get_last_lr()[0])
@@ -137,7 +137,7 @@ class Trainer:
                 task.advance(f"loss {sum(terms.values()):.3f}")
 
     def _micro_step(
-        self, network: nn.Module, teacher: nn.Module | None, batch: Batch, iteration: int
+        self, network: nn.Module, teacher: nn.Module | None, batch: Batch, step: int, iteration: int
     ) -> dict[str, float]:
         """One forward and backward pass; return the value of every term."""
         out = network(batch.image)
@@ -145,10 +145,12 @@ class Trainer:
             old = teacher(batch.image) if teacher is not None else None
             targets = self.method.targets(batch, out, old)
         terms = self.method.losses(batch, out, old, targets)
+        values = {name: float(value.detach()) for name, value in terms.items()}
+        self._check_finite(values, step, iteration)
         loss = torch.stack(list(terms.values())).sum()
         self.fabric.backward(loss / self.config.optim.accumulate)
         self.method.observe(batch, out, targets, iteration)
-        return {name: float(value.detach()) for name, value in terms.items()}
+        return values
 
     def _check_finite(self, terms: dict[str, float], step: int, iteration: int) -> None:
         if not all(math.isfinite(value) for value in terms.values()):
@@ -158,8 +160,18 @@ class Trainer:
                 "optim.clip, or use precision fp32 or bf16. Finished steps are kept."
             )
 
+    def _check_weights(self, step: int) -> None:
+        """Refuse to save a network that the last update broke."""
+        broken = [name for name, value in self.model.state_dict().items() if not value.isfinite().all()]
+        if broken:
+            raise UserError(
+                f"The network is not finite after step {step}: {', '.join(broken[:3])}; lower optim.lr or set "
+                "optim.clip. Finished steps are kept."
+            )
+
     def finish_step(self, step: int, records: list[dict[str, Any]]) -> dict[str, Any]:
         """Evaluate and save a trained step; return its record."""
+        self._check_weights(step)
         count = min(self.config.eval.examples, len(self.scenario.test_images))
         metrics, examples = evaluate(
             self.model,
@@ -186,11 +198,12 @@ class Trainer:
 
     def _write_examples(self, count: int) -> None:
         folder = self.folder.path / "examples"
-        folder.mkdir(exist_ok=True)
-        for k, id in enumerate(self.scenario.test_images[:count]):
-            sample = self.plan.data.read(self.config.data.test, id)
-            Pillow.fromarray(sample.image).save(folder / f"{k}.image.png")
-            write_mask(folder / f"{k}.truth.png", sample.mask)
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            for k, id in enumerate(self.scenario.test_images[:count]):
+                sample = self.plan.data.read(self.config.data.test, id)
+                Pillow.fromarray(sample.image).save(folder / f"{k}.image.png")
+                write_mask(folder / f"{k}.truth.png", sample.mask)
 
     def _iterations(self, step: int) -> int:
         """Return the updates of a step: its epochs over its images, rounded up."""
@@ -223,6 +236,7 @@ class Trainer:
             seed=self.config.seed,
             model=self.model,
             label_pixels=self.plan.label_pixels(step),
+            pixels=int(self.plan.raw_pixels(step).sum()),
             scan=partial(self._scan, step),
             new_assigned=lambda: AssignedLabels(model_sha256(self.model)),
         )

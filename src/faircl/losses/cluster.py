@@ -35,7 +35,8 @@ def cluster_loss(
     valid = labels != IGNORE
     labels = labels.where(valid, 0)
     valid = valid & active[labels]
-    distance = torch.cdist(features.float() if features.dtype != torch.float64 else features, prototypes, p=order)
+    # Not by matrix product: ‖f‖² + ‖p‖² − 2·f·p loses the small distances, which pull needs most.
+    distance = torch.cdist(features, prototypes.to(features), p=order, compute_mode="donot_use_mm_for_euclid_dist")
     own = torch.zeros_like(distance, dtype=torch.bool).scatter_(1, labels[:, None], True)
     pull = (distance * (own & valid[:, None])).sum()
     push = ((margin - distance).clamp_min(0) * (~own & valid[:, None] & active)).sum()

@@ -1,4 +1,4 @@
-"""Conditional structural consistency, Eqn 15-16."""
+"""Conditional structural consistency, Eqn 14-15."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def consistency_loss(
         smooth:   mean  exp(−‖x_i − x_j‖²/2σ_x²) · (1 − exp(−‖y_i − y_j‖²/2σ_y²))
         literal:  mean  exp(−‖x_i − x_j‖²/2σ_x² − ‖y_i − y_j‖²/2σ_y²)
 
-    ``literal`` is Eqn 16 as printed. It is largest where equal-coloured neighbours agree, so minimising it drives them
+    ``literal`` is Eqn 15 as printed. It is largest where equal-coloured neighbours agree, so minimising it drives them
     apart; it is kept for comparison. Pairs that reach beyond the image do not count.
 
     Shapes: image (B, 3, H, W) in [0, 1], area-pooled to the logits' size; logits (B, C, h, w).
@@ -45,6 +45,6 @@ def consistency_loss(
 def _pair_distance(map: Tensor, dy: int, dx: int) -> Tensor:
     """Squared distance between each pixel and the one at (+dy, +dx); map (B, C, h, w) to (B, h − dy, w − |dx|)."""
     h, w = map.shape[-2:]
-    here = map[..., : max(h - dy, 0), max(-dx, 0) : w - max(dx, 0)]
-    there = map[..., dy:, max(dx, 0) : w - max(-dx, 0)]
+    here = map[..., : max(h - dy, 0), max(-dx, 0) : max(w - max(dx, 0), 0)]
+    there = map[..., dy:, max(dx, 0) : max(w - max(-dx, 0), 0)]
     return (here - there).square().sum(1)

@@ -53,7 +53,7 @@ class StepContext:
 
     ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan`` runs it over the step's
     training images, whole and without augmentation. ``label_pixels`` (channels after the step,) counts the labels
-    visible at this step. A method that assigns labels fills ``assigned``.
+    visible at this step, ``pixels`` all pixels but void. A method that assigns labels fills ``assigned``.
     """
 
     step: int
@@ -64,6 +64,7 @@ class StepContext:
     seed: int
     model: Segmenter
     label_pixels: Tensor
+    pixels: int
     scan: Callable[[], Iterator[Scanned]]
     new_assigned: Callable[[], AssignedLabels]
     assigned: AssignedLabels | None = field(default=None)
@@ -83,6 +84,9 @@ class Method(nn.Module):
         super().__init__()
         self.base_config = config
 
+    def restored(self) -> None:
+        """Act once the buffers were loaded: set again what is derived from them."""
+
     def needs_teacher(self, step: int) -> bool:
         """Whether the engine must run the frozen model of the step before on every batch."""
         return False
@@ -93,14 +97,13 @@ class Method(nn.Module):
 
     def begin_step(self, context: StepContext) -> None:
         """Grow the classifier and start its new classes."""
-        means = class_means(context) if context.step > 0 and self.base_config.init == "prototype" else None
+        scanned = class_means(context) if context.step > 0 and self.base_config.init == "prototype" else None
         classifier = context.model.classifier
         with seeded(context.seed, "grow", context.step):
             classifier.grow(context.classes - context.old_classes)
-        if means is not None:
-            old, new = means[: context.old_classes], means[context.old_classes :]
-            reference = means[0] if context.background else old.nanmean(0)
-            classifier.init_from_prototypes(new, reference, context.background)
+        if scanned is not None:
+            means, unlabelled = scanned
+            classifier.init_from_prototypes(means[context.old_classes :], unlabelled, context.background)
         elif context.step > 0 and self.base_config.init == "background" and context.background:
             classifier.init_from_background()
 
@@ -131,6 +134,8 @@ def restore_buffers(module: nn.Module, state: dict[str, Tensor]) -> None:
     for name, value in state.items():
         owner = module.get_submodule(name.rpartition(".")[0])
         owner.register_buffer(name.rpartition(".")[2], value.clone())
+    if isinstance(module, Method):
+        module.restored()
 
 
 def to_stride(labels: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
@@ -147,15 +152,21 @@ def flat_features(features: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def class_means(context: StepContext) -> Tensor:
-    """Mean embedding of every channel over the step's images, labels visible at the step; (K, D), NaN if unseen."""
+def class_means(context: StepContext) -> tuple[Tensor, Tensor]:
+    """Return the mean embedding of every channel (K, D) and of unlabelled pixels (D,) over the step's images.
+
+    Labels are those visible at the step; NaN where there is none.
+    """
     like = context.model.mean.double()
-    total = like.new_zeros((context.classes, context.model.embedding_width))
-    count = like.new_zeros(context.classes)
+    rows = context.classes + 1  # the last is for unlabelled pixels of data without a background class
+    total = like.new_zeros((rows, context.model.embedding_width))
+    count = like.new_zeros(rows)
     for scanned in context.scan():
         embedding = scanned.output.embedding
         labels = to_stride(scanned.labels, embedding.shape[-2:]).flatten()
-        valid = labels < context.classes
+        labels = labels.where(labels != UNLABELLED, context.classes)
+        valid = labels != IGNORE
         total.index_add_(0, labels[valid], flat_features(embedding)[valid].double())
-        count += torch.bincount(labels[valid], minlength=context.classes)
-    return (total / count[:, None]).float()
+        count += torch.bincount(labels[valid], minlength=rows)
+    means = (total / count[:, None]).float()
+    return means[:-1], means[0 if context.background else -1]

@@ -27,6 +27,7 @@ from faircl.losses import (
 from faircl.losses.consistency import ConsistencyForm
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, MethodConfig, StepContext, Terms, flat_features, to_stride
+from faircl.models.classifier import Init
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.prototypes import PrototypeBank, sample_keys
 
@@ -38,7 +39,11 @@ class FairCLConfig(MethodConfig):
     """Hyper-parameters of FairCL. A weight of zero switches its term off."""
 
     name: str = "faircl"
-    lambda_cluster: float = Field(0.1, ge=0, description="weight of L_cluster")
+    init: Init = Field(
+        "prototype",
+        description="start of new classes' classifier at later steps: random, background (MiB) or prototype",
+    )
+    lambda_cluster: float = Field(0.02, ge=0, description="weight of L_cluster")
     lambda_class: float = Field(1.0, ge=0, description="weight of L_class")
     lambda_cons: float = Field(1.0, ge=0, description="weight of L_cons")
 
@@ -63,7 +68,7 @@ class FairCLConfig(MethodConfig):
     momentum: float = Field(0.99, ge=0, le=1, description="η, momentum of a prototype")
     period: int = Field(5, ge=1, description="M, iterations before the first mean and between updates")
     queue: int = Field(500, ge=1, description="L, features kept per class")
-    quota: int = Field(100, ge=1, description="features added per class and iteration, at most")
+    quota: int = Field(100, ge=1, description="features added per class and batch, at most")
 
     fairness: Literal["importance", "adjust", "kl", "literal"] = Field("importance", description="reading of L_class")
     gamma: float = Field(0.5, ge=0, description="γ, exponent of the importance weight (q/p)^γ")
@@ -80,6 +85,11 @@ class FairCLConfig(MethodConfig):
     def _consistent(self) -> Self:
         if self.normalise and (self.margin > 2 or self.scale_margin):
             raise ValueError("unit vectors are at most 2 apart: with normalise set margin ≤ 2 and scale_margin false")
+        if self.fairness == "importance" and self.lambda_class > 1:
+            raise ValueError(
+                "with fairness importance, lambda_class blends from plain (0) to weighted (1) cross-entropy, found "
+                f"{self.lambda_class}; raise gamma to weigh rare classes more"
+            )
         if self.window % 2 == 0:
             raise ValueError(f"window must be odd, found {self.window}")
         if not 0 < self.clip[0] <= self.clip[1]:
@@ -91,7 +101,8 @@ class FairCL(Method):
     """The paper's method; every reading of it is a hyper-parameter.
 
     State: the prototype bank; ``share`` (K,), the class distribution p, each class as the step that labelled it saw
-    it; ``predicted`` (K,), the running histogram p̂; ``done``, updates of the current step.
+    it; ``predicted`` (K,), the running histogram p̂; ``facts``, the step's old classes, its label of unlabelled pixels
+    and its updates so far. The last three are also plain numbers, so that reading them never waits for a device.
     """
 
     Config = FairCLConfig
@@ -101,7 +112,7 @@ class FairCL(Method):
 
     share: Tensor
     predicted: Tensor
-    done: Tensor
+    facts: Tensor
 
     def __init__(self, config: FairCLConfig, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -111,9 +122,12 @@ class FairCL(Method):
         self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)
         self.register_buffer("share", torch.zeros(0))
         self.register_buffer("predicted", torch.zeros(0))
-        self.register_buffer("done", torch.zeros((), dtype=torch.int64))
-        self.old_classes = 0
-        self.unlabelled_label = UNLABELLED
+        self.register_buffer("facts", torch.tensor([0, UNLABELLED, 0]))
+        self.restored()
+
+    def restored(self) -> None:
+        """Read the step's facts back."""
+        self.old_classes, self.unlabelled_label, self.done = self.facts.tolist()
 
     # Steps
 
@@ -124,11 +138,12 @@ class FairCL(Method):
     def step0_key(self) -> dict[str, object]:
         """Treatments of unlabelled pixels do not touch the first step."""
         later = {"unlabelled", "assign", "reject", "cap_assigned", "init"}
-        return {"method": self.config.model_dump(mode="json", exclude=later)}
+        return {"method": self.config.model_dump(mode="json", exclude=later), "bank": self._uses_prototypes()}
 
     def begin_step(self, context: StepContext) -> None:
         """Assign labels with the old model, then grow the classifier, the bank and the class distribution."""
-        self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
+        self.facts.copy_(torch.tensor([context.old_classes, context.unlabelled, 0]))
+        self.restored()
         pixels = context.label_pixels.double()
         if context.step > 0 and self.config.unlabelled == "assigned":
             kept = self._assign(context)
@@ -137,7 +152,6 @@ class FairCL(Method):
                 pixels[0] = kept[0]
         super().begin_step(context)
         self.bank.begin_step(context.classes, context.background)
-        self.done.zero_()
         self._grow_share(context, pixels)
 
     def _assign(self, context: StepContext) -> Tensor:
@@ -154,7 +168,7 @@ class FairCL(Method):
         Only a step that tells background from old classes (the first, or one with assigned labels) can renew the
         background's share.
         """
-        seen = (pixels / pixels.sum().clamp_min(1)).to(self.share)
+        seen = (pixels / max(context.pixels, 1)).to(self.share)
         knows_background = context.step == 0 or self.config.unlabelled == "assigned"
         first_new = self.old_classes
         share = torch.cat([self.share, seen[first_new:]])
@@ -234,7 +248,7 @@ class FairCL(Method):
 
     def _cluster(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """Algorithm 1: no loss before M iterations of the step."""
-        if int(self.done) < self.config.period:
+        if self.done < self.config.period:
             return out.embedding.new_zeros(())
         features, labels = self._clustered(batch, out, targets)
         c = self.config
@@ -260,6 +274,8 @@ class FairCL(Method):
 
     def _predicted_fairness(self, out: SegOutput, targets: Tensor) -> Tensor:
         valid = to_stride(targets, out.logits.shape[-2:]) != IGNORE
+        if not valid.any():
+            return out.logits.sum() * 0
         m = self.config.histogram_momentum
         histogram = m * self.predicted + (1 - m) * class_histogram(out.logits, valid)
         self.predicted = histogram.detach()
@@ -271,12 +287,13 @@ class FairCL(Method):
         if self._uses_prototypes():
             features, labels = self._clustered(batch, out, targets)
             height, width = self._features(out).shape[-2:]
-            keys = sample_keys(batch.places, height, width, iteration)
+            keys = sample_keys(batch.draws, height, width)
             self.bank.push(features, labels, keys, self.config.quota)
 
     def after_update(self, iteration: int) -> None:
         """Move the prototypes every M iterations."""
-        self.done.fill_(iteration)
+        self.done = iteration
+        self.facts[2] = iteration
         if self._uses_prototypes():
             self.bank.update(iteration)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydantic import Field
 from torch import Tensor
 
 from faircl.data.loader import Batch
@@ -15,7 +16,7 @@ class FineTuneConfig(MethodConfig):
     """Hyper-parameters of fine-tuning."""
 
     name: str = "finetune"
-    init: Init = "random"
+    init: Init = Field("random", description="start of new classes' classifier: random, background or prototype")
 
 
 class FineTune(Method):

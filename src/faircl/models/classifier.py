@@ -72,17 +72,18 @@ class GrowingClassifier(nn.Module):
 
         A new class splits off from the background at the plane half-way between its prototype p and the
         background's, r: with u = (p − r) / ‖p − r‖ and s the mean norm of the old weights,
-        w_new = w_bg + s·u and b_new = b_bg − s·u·(p + r) / 2. Without a background class r is the mean old prototype
-        and (w_bg, b_bg) the mean old weight and bias.
+        w_new = w_bg + s·u and b_new = b_bg − s·u·(p + r) / 2. Without a background class r is the mean feature of
+        unlabelled pixels and (w_bg, b_bg) the mean old weight and bias.
 
-        Shapes: new (n, D), reference (D,). A class with no feature (NaN) keeps its random start.
+        Shapes: new (n, D), reference (D,). A class with no feature (NaN), or all where the reference has none, keeps
+        its random start.
         """
         known, known_bias = self.weight_and_bias(slice(-1))
         base_weight, base_bias = (known[0], known_bias[0]) if background else (known.mean(0), known_bias.mean())
         direction = F.normalize(new - reference, dim=1) * known.norm(dim=1).mean()
         weight = base_weight + direction
         bias = base_bias - (direction * (new + reference) / 2).sum(1)
-        seen = new.isfinite().all(1)
+        seen = new.isfinite().all(1) & reference.isfinite().all()
         head = self._convolutions()[-1]
         head.weight[seen] = weight[seen][:, :, None, None]
         _bias(head)[seen] = bias[seen]

@@ -16,7 +16,9 @@ class SmallConfig(ModelConfig):
     """Hyper-parameters of the small network."""
 
     name: str = "small"
-    width: int = Field(24, ge=4, description="channels of the first stage; later stages have 2× and 3× as many")
+    width: int = Field(
+        24, ge=4, multiple_of=4, description="channels of the first stage; later stages have 2× and 3× as many"
+    )
     embedding: int = Field(32, ge=2, description="channels of the embedding before the classifier")
     norm: Literal["batch", "group"] = Field("batch", description="normalisation layers")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the classifier")

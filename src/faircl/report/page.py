@@ -123,9 +123,10 @@ def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
         if known:
             value, label = max(known, key=lambda pair: sign * pair[0])
             text.append(f"{what}: {label}, {show(value, 1)}\N{NO-BREAK SPACE}{unit}")
-    scenarios = {run.scenario.get("sha256") for _, run in runs}
+    # Not the sha256 of the whole scenario: joint training has its own steps, yet is there to be compared with.
+    scenarios = {tuple(run.scenario.get(key) for key in ("labels_sha256", "task", "setting")) for _, run in runs}
     if len(scenarios) > 1:
-        text.append("Mind that the runs differ in scenario (classes, steps or images): see the details below")
+        text.append("Mind that the runs differ in data, task or setting: see the details below")
     return ". ".join(text) + "."
 
 

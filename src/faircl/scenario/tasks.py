@@ -19,6 +19,8 @@ Order = str | list[int | str] | None
 
 def split_classes(task: Task, order: Order, classes: Classes) -> tuple[tuple[int, ...], ...]:
     """Return the raw ids learned at each step, background excluded."""
+    if not classes.foreground:
+        raise UserError("The data has no class besides background; name the classes to learn, one per line.")
     if isinstance(task, str):
         ids = _ordered(order, classes)
         bounds = _bounds(step_sizes(task, len(ids)))

@@ -1,0 +1,35 @@
+"""Building the network of a run, and trying it without computing anything."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from faircl.config import RunConfig
+from faircl.errors import UserError
+from faircl.models.segmenter import Segmenter
+from faircl.registry import MODELS
+from faircl.seeding import seeded
+
+
+def build_model(config: RunConfig) -> Segmenter:
+    """Return the configured network, without classes yet, its weights drawn from the run's seed."""
+    with seeded(config.seed, "model"):
+        model: Segmenter = MODELS.get(config.model.name)(config.model)
+    return model
+
+
+def check_network(config: RunConfig, model: Segmenter) -> None:
+    """Run a training batch through a copy of the network on the meta device: shapes alone, at no cost."""
+    trial = copy.deepcopy(model)
+    with seeded(0):
+        trial.classifier.grow(2)
+    side = config.train.crop
+    try:
+        trial.to("meta").train()(torch.empty(config.train.batch, 3, side, side, device="meta"))
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"Network '{model.name}' cannot train on batches of {config.train.batch} windows of {side}x{side}: "
+            f"{' '.join(str(error).split())}; raise train.batch or train.crop."
+        ) from None

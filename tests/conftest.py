@@ -1,0 +1,140 @@
+"""Shared fixtures: tiny runs on street scenes, and the command line called in this process."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+TINY = (
+    "data.images=24",
+    "data.test_images=8",
+    "data.size=32",
+    "train.epochs=2",
+    "train.later_epochs=1",
+    "train.batch=8",
+    "train.crop=32",
+    "train.log_every=1",
+    "model.width=8",
+    "model.embedding=8",
+    "eval.batch=4",
+    "eval.examples=2",
+)
+"""Settings that shrink the recipe 'demo' to about a second."""
+
+
+class Silent:
+    """A reporter that keeps what was said and can raise when a task begins."""
+
+    def __init__(self, stop_at: str = "") -> None:
+        self.said: list[str] = []
+        self.tasks: list[str] = []
+        self.stop_at = stop_at
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Silent]:
+        self.tasks.append(label)
+        if label == self.stop_at:
+            raise KeyboardInterrupt
+        yield self
+
+    def advance(self, note: str = "") -> None:
+        pass
+
+
+class Result(NamedTuple):
+    """What a command left: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def silent() -> type[Silent]:
+    return Silent
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Callable[..., object]:
+    """Return a loader of a recipe with TINY and further ``a.b=c`` settings, on scenes or on the folder ``root``."""
+    from faircl.config import load_config
+
+    def load(*settings: str, recipe: str = "demo", root: Path | None = None):
+        data = [] if root is None else [f"data={{name: folder, root: '{root}'}}"]
+        kept = [setting for setting in TINY if root is None or not setting.startswith("data.")]
+        return load_config(recipe, [*data, *kept, *settings])
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def tiny_train(tiny_config) -> Callable[..., object]:
+    """Return a function that trains a tiny run into a folder and returns its RunFolder."""
+    from faircl.engine.trainer import train
+
+    def run(out: Path, *settings: str, resume: bool = False, reporter: Silent | None = None, **config: object):
+        return train(tiny_config(*settings, **config), out, reporter or Silent(), resume)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_train, tmp_path_factory):
+    """One finished FairCL run of two steps; read only."""
+    return tiny_train(tmp_path_factory.mktemp("tiny") / "run")
+
+
+@pytest.fixture(scope="session")
+def tiny_flags() -> list[str]:
+    """TINY as command-line flags."""
+    return [part for setting in TINY for part in ("--set", setting)]
+
+
+@pytest.fixture
+def cli(monkeypatch, capfd) -> Callable[..., Result]:
+    """Call the command line in this process as ``python -m faircl`` would."""
+    from faircl.cli.app import run
+
+    def call(*args: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["faircl", *map(str, args)])
+        capfd.readouterr()
+        code: object = 0
+        try:
+            run()
+        except SystemExit as leave:
+            code = leave.code or 0
+        out, err = capfd.readouterr()
+        return Result(int(str(code)), out, err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def _street(tmp_path_factory) -> Path:
+    from faircl.data.scenes import SceneData
+    from faircl.data.write import write_folder
+
+    root = tmp_path_factory.mktemp("street") / "data"
+    write_folder(SceneData(24, 8, 32), ("train", "test"), root, Silent())
+    return root
+
+
+@pytest.fixture
+def street(_street, tmp_path) -> Path:
+    """A small folder data set of one's own, to be broken."""
+    return Path(shutil.copytree(_street, tmp_path / "street"))

@@ -1,0 +1,202 @@
+"""What every method of the registry must do, whatever it computes."""
+
+import copy
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_steps import PERIOD, Run, World
+
+from faircl.data.sample import IGNORE
+from faircl.methods.base import MethodConfig, restore_buffers
+from faircl.registry import METHODS
+
+TREATMENTS = ["assigned", "teacher", "online", "unbiased", "ignore", "background"]
+UNIT = {"normalise": True, "margin": 1.0, "scale_margin": False}
+QUICK = {"period": PERIOD, "quota": 20, "queue": 50}
+
+
+def named(options):
+    return "-".join(str(v) for v in options.values())
+
+
+def faircl(**options):
+    return {"name": "faircl", **options}
+
+
+VARIANTS = [{"name": name} for name in METHODS.names()]
+VARIANTS += [faircl(unlabelled=u, assign=a) for u in TREATMENTS for a in ("prototype", "softmax")]
+VARIANTS += [faircl(fairness=f) for f in ("importance", "adjust", "kl", "literal")]
+VARIANTS += [faircl(consistency=f) for f in ("smooth", "literal")]
+VARIANTS += [faircl(**UNIT), faircl(embedding="backbone"), faircl(embedding="backbone", **UNIT, assign="prototype")]
+VARIANTS += [faircl(reject=0.3, cap_assigned=True), faircl(fairness="kl", histogram_momentum=0.9)]
+VARIANTS += [faircl(distance_order=3.0, window=5), faircl(init="random"), faircl(init="prototype")]
+each_variant = pytest.mark.parametrize("options", VARIANTS, ids=named)
+each_method = pytest.mark.parametrize("name", METHODS.names())
+both_worlds = pytest.mark.parametrize("background", [True, False], ids=["background", "none"])
+
+
+def run(options, background=True, **more):
+    quick = QUICK if options["name"] == "faircl" else {}
+    return Run(World(background), **quick, **options, **more)
+
+
+@both_worlds
+@each_variant
+def test_two_steps(options, background):
+    r = run(options, background)
+    for step in (0, 1):
+        r.begin(step)
+        assert r.model.classifier.classes == r.world.channels[step]
+        for _ in range(PERIOD + 2):
+            batch, out, targets, terms = r.forward()
+            assert terms
+            assert all(value.shape == () and value.isfinite() for value in terms.values())
+            assert targets.dtype == torch.int64
+            assert targets.shape == batch.labels.shape
+            assert ((targets < r.world.channels[step]) | (targets == IGNORE)).all()
+            assert (targets[batch.labels == IGNORE] == IGNORE).all()
+            labelled = (batch.labels != IGNORE) & (batch.labels != r.world.unlabelled)
+            assert torch.equal(targets[labelled], batch.labels[labelled])
+            torch.stack(list(terms.values())).sum().backward()
+            missing = [n for n, p in r.model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+            assert missing == []
+            assert all(p.grad.any() for p in r.model.classifier.parameters())
+            assert r.model.backbone.stem[0].weight.grad.any()
+            r.update(batch, out, targets)
+        r.end()
+
+
+@each_variant
+def test_gradients_go_to_the_network_only(options):
+    r = run(options).to_step_one()
+    r.iterate(PERIOD + 1)
+    assert list(r.method.parameters()) == []
+    assert not any(buffer.requires_grad for buffer in r.method.buffers())
+    if r.teacher is not None:
+        assert all(p.grad is None for p in r.teacher.parameters())
+    if hasattr(r.method, "bank"):
+        old = slice(1, r.world.channels[0])
+        before = r.method.bank.prototypes[old].clone()
+        r.iterate(PERIOD)
+        assert torch.equal(r.method.bank.prototypes[old], before)
+
+
+@both_worlds
+@each_variant
+def test_ignore_everywhere_is_finite(options, background):
+    r = run(options, background).to_step_one()
+    r.iterate(PERIOD)
+    batch = r.batch()
+    batch = batch._replace(labels=torch.full_like(batch.labels, IGNORE))
+    for _ in range(2):
+        _, _, targets, terms = r.forward(batch)
+        assert (targets == IGNORE).all()
+        assert terms["seg"].item() == 0
+        sum(terms.values()).backward()
+        assert all(value.isfinite() for value in terms.values())
+        assert all(p.grad.isfinite().all() for p in r.model.parameters() if p.grad is not None)
+        r.iterate(1, batch)
+
+
+def reloaded(r, tmp_path, options):
+    """The same network under a fresh method that read the saved state."""
+    state = {k: v.contiguous() for k, v in r.method.state_dict().items()}
+    if state:
+        save_file(state, tmp_path / "method.safetensors")
+        state = load_file(tmp_path / "method.safetensors")
+    fresh = run(options)
+    restore_buffers(fresh.method, state)
+    fresh.model = copy.deepcopy(r.model)
+    return fresh
+
+
+@each_variant
+def test_state_round_trip_between_steps(options, tmp_path):
+    r = run(options).begin(0)
+    r.iterate(PERIOD + 2)
+    r.end()
+    fresh = reloaded(r, tmp_path, options)
+    histories = [x.begin(1).iterate(2 * PERIOD) for x in (r, fresh)]
+    assert histories[0] == histories[1]
+    states = [x.method.state_dict() for x in (r, fresh)]
+    assert list(states[0]) == list(states[1])
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("step", [0, 1])
+@each_method
+def test_state_round_trip_within_a_step(name, step, tmp_path):
+    r = run({"name": name})
+    r = r.begin(0) if step == 0 else r.to_step_one()
+    r.iterate(PERIOD + 2)
+    fresh = reloaded(r, tmp_path, {"name": name})
+    fresh.step, fresh.context = step, r.context
+    wanted, got = r.forward()[-1], fresh.forward()[-1]
+    assert {k: v.item() for k, v in wanted.items()} == {k: v.item() for k, v in got.items()}
+
+
+def test_state_of_another_method_is_refused():
+    fine, fair = run({"name": "finetune"}), run({"name": "faircl"})
+    with pytest.raises(ValueError, match=r"unexpected.*bank\.prototypes"):
+        restore_buffers(fine.method, fair.method.state_dict())
+    with pytest.raises(ValueError, match=r"missing.*bank\.prototypes"):
+        restore_buffers(fair.method, {})
+
+
+@both_worlds
+@pytest.mark.parametrize("step", [0, 1])
+def test_all_weights_zero_is_fine_tuning(step, background):
+    off = faircl(lambda_cluster=0, lambda_class=0, lambda_cons=0, unlabelled="background", init="random")
+    seen = []
+    for options in (off, {"name": "finetune"}):
+        r = run(options, background)
+        r = r.begin(0) if step == 0 else r.to_step_one()
+        terms = r.forward()[-1]
+        assert list(terms) == ["seg"]
+        terms["seg"].backward()
+        seen.append((terms["seg"].item(), [p.grad for p in r.model.parameters()]))
+    assert seen[0][0] == seen[1][0]
+    assert all(torch.equal(a, b) for a, b in zip(seen[0][1], seen[1][1], strict=True))
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@each_method
+def test_overfits_two_images(name, norm):
+    r = run({"name": name}, norm=norm).begin(0)
+    history = [sum(terms.values()) for terms in r.iterate(60)]
+    assert sum(history[-5:]) / 5 < 0.5 * history[0]
+    r.model.eval()
+    batch, out, _, _ = r.forward()
+    up = torch.nn.functional.interpolate(out.logits, batch.labels.shape[-2:], mode="bilinear")
+    valid = batch.labels != IGNORE
+    assert (up.argmax(1) == batch.labels)[valid].float().mean() > 0.8
+
+
+@each_method
+def test_growth_repeats_from_the_seed(name):
+    heads = []
+    for noise in (1, 2):
+        torch.manual_seed(noise)
+        r = run({"name": name, "init": "random"})
+        torch.manual_seed(noise)  # a global state that growth must neither use nor disturb
+        before = torch.get_rng_state()
+        r.begin(0)
+        assert torch.equal(torch.get_rng_state(), before)
+        heads.append(r.model.classifier.heads[0].weight)
+    assert torch.equal(heads[0], heads[1])
+
+
+@each_method
+def test_declares_what_the_table_of_methods_shows(name):
+    method = METHODS.get(name)
+    assert method.name == name
+    assert method.summary
+    assert method.paper
+    assert issubclass(method.Config, MethodConfig)
+    assert method.Config().name == name
+    for field in set(method.Config.model_fields) - set(MethodConfig.model_fields):
+        assert method.Config.model_fields[field].description, field
+    key = run({"name": name}).method.step0_key()
+    other = run({"name": METHODS.names()[0 if name != "finetune" else 1]}).method.step0_key()
+    assert key != other
