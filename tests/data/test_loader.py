@@ -83,9 +83,9 @@ def test_assigned_labels_go_through_crops_flips_and_padding_exactly_as_labels_do
     data = dataset(assigned=as_assigned(Painted()), jitter=jitter)
     flipped = padded = 0
     for draw in range(200):
-        _, labels, assigned, index = data[draw, draw % 7]
+        _, labels, assigned, number = data[draw, draw % 7]
         assert torch.equal(labels, assigned)
-        assert index == draw % 7
+        assert number == draw
         padded += bool((labels == IGNORE).any())
         flipped += draw_of(data, draw, draw % 7).flip
     assert padded > 20
@@ -187,7 +187,13 @@ def test_prepared_batches_have_the_types_methods_want():
     assert ready.labels.dtype == ready.draws.dtype == torch.int64
     assert ready.labels.max() == IGNORE  # 65535 has survived every type
     assert ready.image.shape == (3, 3, 24, 24)
-    assert ready.draws.tolist() == [index for _, index in next(iter(CountedBatches(7, 3, 1, 0, 0)))]
+    assert ready.draws.tolist() == [0, 1, 2]
+
+
+def test_draws_tell_every_item_of_a_step_from_every_other():
+    # 7 images in batches of 5: an image comes twice within a batch, and its crops are still two draws.
+    found = torch.cat([batch.draws for batch in train_loader(dataset(), batch=5, batches=6, workers=0)])
+    assert found.tolist() == list(range(30))
 
 
 # ---- whole images

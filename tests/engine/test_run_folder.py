@@ -1,16 +1,19 @@
 """What a run leaves on disk, and what happens where it cannot be written."""
 
 import csv
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from faircl.config import parse_config
-from faircl.engine.run_folder import RunFolder
+from faircl.engine.run_folder import RunFolder, writing
 from faircl.errors import UserError
 
 CONTRACT = {"step", "miou", "std", "gap", "error_gap", "worst", "classes"}
@@ -125,7 +128,51 @@ def test_a_step_appears_only_when_complete(tmp_path):
 
 
 def _full_disk(*_):
-    raise OSError(28, "No space left on device")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (OSError("no reason given"), "no reason given"),
+        (SafetensorError("I/O error: No space left on device"), "I/O error: No space left on device"),
+    ],
+)
+def test_a_failed_write_is_one_sentence(error, found, tmp_path):
+    cleaned = []
+    with pytest.raises(UserError) as caught, writing(tmp_path / "a", lambda: cleaned.append(1)):
+        raise error
+    expected = f"Cannot write {tmp_path / 'a'}: {found}; finished steps are safe, mend it and --resume."
+    assert str(caught.value) == expected
+    assert cleaned == [1]
+
+
+def test_a_mistake_of_ours_is_no_failed_write(tmp_path):
+    with pytest.raises(KeyError), writing(tmp_path / "a"):
+        raise KeyError("a bug")
+
+
+@pytest.mark.parametrize("function", ["save_step", "write_mask"])
+def test_a_disk_that_fills_up_at_a_later_step(function, tiny_run, tiny_train, tmp_path, monkeypatch):
+    import faircl.engine.trainer as trainer
+
+    true, root = getattr(trainer, function), tmp_path / "run"
+
+    def full(path, *args):
+        if (root / "steps/00").exists():
+            _full_disk()
+        return true(path, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, function, full)
+        with pytest.raises(UserError, match=r"Cannot write .*: No space left on device; finished steps are safe"):
+            tiny_train(root)
+    assert [step.name for step in (root / "steps").iterdir()] == ["00"]
+    resumed = tiny_train(root, resume=True)
+    for part in ("model", "method"):
+        saved = (folder.step_path(1) / f"{part}.safetensors" for folder in (resumed, tiny_run))
+        assert next(saved).read_bytes() == next(saved).read_bytes()
 
 
 # ---- folders that cannot be used

@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from faircl.engine.network import build_model
+from faircl.engine.plan import make_plan
 from faircl.errors import UserError
 from faircl.methods.faircl import FairCL
 from faircl.methods.finetune import FineTune
@@ -133,6 +136,24 @@ def test_more_images_in_a_batch_than_in_the_step(tiny_train, tmp_path):
     assert len(folder.records("train")) == 1
 
 
+# ---- what a method is told of a step
+
+
+@pytest.mark.parametrize("background", ["first", "none"])
+def test_pixels_of_a_step_are_all_but_void(background, tiny_config, street, silent):
+    for file in sorted((street / "masks/train").iterdir())[::3]:
+        mask = np.array(Image.open(file))
+        mask[:5] = 255
+        Image.fromarray(mask).save(file)
+    plan = make_plan(tiny_config("scenario.task=5-5", f"data.background={background}", root=street), silent())
+    for step in (0, 1):
+        masks = [np.array(Image.open(street / f"masks/train/{id}.png")) for id in plan.scenario.steps[step].images]
+        assert plan.raw_pixels(step).sum() == sum((mask != 255).sum() for mask in masks)
+        assert any((mask == 255).any() for mask in masks)
+        labelled = int(plan.label_pixels(step).sum())
+        assert (labelled == plan.raw_pixels(step).sum()) == (background == "first")
+
+
 # ---- a loss that is not finite
 
 
@@ -163,14 +184,45 @@ def test_a_bad_later_step_keeps_the_first(tiny_train, tiny_run, tmp_path, monkey
     assert same(weights(resumed, 1), weights(tiny_run, 1))
 
 
-def test_a_bad_batch_is_found_wherever_it_stands_in_an_update(tiny_train, tmp_path, monkeypatch):
+@pytest.mark.parametrize("bad", [5, 6])
+def test_a_bad_batch_is_found_wherever_it_stands_in_an_update(bad, tiny_train, tmp_path, monkeypatch):
     losses, calls = FineTune.losses, []
 
     def broken(self, batch, out, old, targets):
         calls.append(1)
         terms = losses(self, batch, out, old, targets)
-        return {"seg": terms["seg"] * math.nan} if len(calls) == 5 else terms
+        return {"seg": terms["seg"] * math.nan} if len(calls) == bad else terms
 
     monkeypatch.setattr(FineTune, "losses", broken)
     with pytest.raises(UserError, match="step 0, iteration 3: seg = nan"):
         tiny_train(tmp_path / "run", *OFFLINE, "train.batch=4", "optim.accumulate=2")
+    assert not (tmp_path / "run/steps").exists()
+
+
+def test_a_network_broken_by_its_last_update_is_not_saved(tiny_train, tmp_path, monkeypatch):
+    def broken(self, context):
+        if context.step == 1:
+            with torch.no_grad():
+                context.model.classifier.heads[1].bias[2] = math.nan
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FineTune, "end_step", broken)
+        with pytest.raises(UserError, match=r"not finite after step 1: classifier\.heads\.1\.bias; lower optim\.lr"):
+            tiny_train(tmp_path / "run", *PLAIN)
+    assert [step.name for step in (tmp_path / "run/steps").iterdir()] == ["00"]
+    assert tiny_train(tmp_path / "run", *PLAIN, resume=True).finished_steps() == 2
+
+
+def test_recorded_terms_are_means_over_the_batches_of_an_update(tiny_train, tmp_path, monkeypatch):
+    losses, seen = FineTune.losses, []
+
+    def watched(self, batch, out, old, targets):
+        terms = losses(self, batch, out, old, targets)
+        seen.append(terms["seg"].item())
+        return terms
+
+    monkeypatch.setattr(FineTune, "losses", watched)
+    folder = tiny_train(tmp_path / "run", *OFFLINE, "train.batch=4", "optim.accumulate=2")
+    recorded = [record["terms"]["seg"] for record in folder.records("train")]
+    assert len(seen) == 2 * len(recorded) == 6
+    assert recorded == pytest.approx([(a + b) / 2 for a, b in zip(seen[::2], seen[1::2], strict=True)])

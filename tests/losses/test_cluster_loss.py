@@ -94,6 +94,16 @@ def test_a_feature_on_its_prototype_has_a_finite_gradient():
     assert features.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("width", [8, 256])
+def test_small_distances_between_large_features_are_exact(width):
+    prototypes = 30 * torch.randn((40, width), generator=torch.Generator().manual_seed(0))
+    features = prototypes.clone()
+    features[:, 0] += 0.01
+    labels, every = torch.arange(40), torch.ones(40, dtype=torch.bool)
+    pull = cluster_loss(features, labels, prototypes, every, 5.0).pull
+    assert pull.item() == pytest.approx((features - prototypes).norm(dim=1).mean().item(), rel=1e-5)
+
+
 def test_inactive_prototypes_do_not_matter():
     features, labels, prototypes = case()
     active = torch.tensor([1, 0, 1, 1]).bool()

@@ -1,4 +1,4 @@
-"""consistency_loss, Eqn 15-16, against a loop over pixels and their neighbours."""
+"""consistency_loss, Eqn 14-15, against a loop over pixels and their neighbours."""
 
 import math
 

@@ -20,9 +20,9 @@ def evaluate(
 
     [bold]Examples[/bold]
 
-    faircl eval runs/demo
+    faircl eval runs/first
 
-    faircl eval runs/demo --step 1 --json
+    faircl eval runs/first --step 1 --json
 
     faircl eval runs/a runs/b --root /data/moved
     """

@@ -22,13 +22,13 @@ def train(
 
     [bold]Examples[/bold]
 
-    faircl train demo --out runs/demo
+    faircl train demo --out runs/first
 
     faircl train demo --out runs/unfair --set method.lambda_class=0
 
-    faircl train my.yaml --out runs/mine --set data.root=/data/mine --set scenario.task=6-5
+    faircl train folder --out runs/mine --set data.root=/data/mine --set scenario.task=6-5
 
-    faircl train my.yaml --out runs/mine --resume
+    faircl train my.yaml --out runs/yaml --resume
     """
     from faircl.cli.results import run_json, steps_table
     from faircl.config import load_config

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,6 +53,23 @@ class Batch(NamedTuple):
         return Batch(self.image.float() / 255, self.labels.long(), assigned, self.draws)
 
 
+class PackedArray(NamedTuple):
+    """An integer array, compressed: masks shrink to a few percent."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    data: bytes
+
+    @classmethod
+    def pack(cls, array: NDArray[Any]) -> PackedArray:
+        """Compress an array."""
+        return cls(array.shape, array.dtype.str, zlib.compress(np.ascontiguousarray(array).tobytes(), 1))
+
+    def unpack(self) -> NDArray[Any]:
+        """Return the array, read-only."""
+        return np.frombuffer(zlib.decompress(self.data), self.dtype).reshape(self.shape)
+
+
 class AssignedLabels:
     """Labels given to a step's images by the model of the step before, kept compressed in memory.
 
@@ -61,14 +79,13 @@ class AssignedLabels:
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self._masks: dict[str, tuple[tuple[int, ...], bytes]] = {}
+        self._masks: dict[str, PackedArray] = {}
 
     def __setitem__(self, id: str, mask: NDArray[np.uint16]) -> None:
-        self._masks[id] = mask.shape, zlib.compress(np.ascontiguousarray(mask, dtype="<u2").tobytes(), 1)
+        self._masks[id] = PackedArray.pack(mask.astype(np.uint16, copy=False))
 
     def __getitem__(self, id: str) -> NDArray[np.uint16]:
-        shape, packed = self._masks[id]
-        return np.frombuffer(zlib.decompress(packed), "<u2").reshape(shape)
+        return self._masks[id].unpack()
 
     def __len__(self) -> int:
         return len(self._masks)
@@ -151,8 +168,8 @@ def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int) -
         num_workers=workers,
         collate_fn=Batch.collate,
         pin_memory=torch.cuda.is_available(),
-        # A fork shares the cached samples and assigned labels with the workers instead of copying them.
-        multiprocessing_context="fork" if workers else None,
+        # Where it is safe, a fork shares cached samples and assigned labels with the workers, uncopied.
+        multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
 
 

@@ -19,8 +19,9 @@ from faircl.scenario import Scenario
 @torch.no_grad()
 def predict(model: Segmenter, images: Tensor) -> Tensor:
     """Return the channel of every pixel, (B, H, W), for images (B, 3, H, W) uint8."""
-    out = model(images.to(model.mean.device).float() / 255)
-    return F.interpolate(out.logits, images.shape[-2:], mode="bilinear", align_corners=False).argmax(1)
+    logits = model(images.to(model.mean.device).float() / 255).logits
+    # One image at a time: full-resolution logits of a whole batch would be by far the largest tensor around.
+    return torch.cat([_upsample(one, images.shape[-2:]).argmax(1) for one in logits.split(1)])
 
 
 def evaluate(
@@ -62,6 +63,10 @@ def evaluate(
         background=scenario.background,
     )
     return metrics, kept
+
+
+def _upsample(logits: Tensor, size: torch.Size) -> Tensor:
+    return F.interpolate(logits, size, mode="bilinear", align_corners=False)
 
 
 def _raw(channels: NDArray[np.int64], scenario: Scenario) -> Mask:

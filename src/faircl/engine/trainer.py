@@ -245,11 +245,13 @@ class Trainer:
         """Run the model as it stands over the step's whole images."""
         images = self.scenario.steps[step].images
         whole = WholeImages(self.plan.data, self.config.data.train, images, self.scenario.train_table(step))
-        with self.reporter.task(f"step {step} scan", len(images)) as task, torch.inference_mode():
+        with self.reporter.task(f"step {step} scan", len(images)) as task:
             for group in same_size_batches(whole, self.config.eval.batch, self.config.train.workers):
                 image = torch.stack([item.image for item in group]).to(self.fabric.device)
                 labels = torch.stack([item.labels for item in group]).to(self.fabric.device).long()
-                yield Scanned([item.id for item in group], labels, self.model(image.float() / 255))
+                with torch.no_grad():  # closed before the yield, or it would hold for the caller too
+                    output = self.model(image.float() / 255)
+                yield Scanned([item.id for item in group], labels, output)
                 for _ in group:
                     task.advance()
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faircl.data.loader import AssignedLabels
+from faircl.data.loader import AssignedLabels, PackedArray
 from faircl.data.sample import IGNORE
 
 DOUBT_LEVELS = 256
@@ -63,7 +63,7 @@ class RejectingAssigner:
     def __init__(self, classes: int, reject: float) -> None:
         self.classes, self.reject = classes, reject
         self.histogram = np.zeros((classes, DOUBT_LEVELS), np.int64)
-        self.pending: list[tuple[str, NDArray[np.uint16], NDArray[np.uint8]]] = []
+        self.pending: list[tuple[str, PackedArray, PackedArray]] = []
 
     def add(self, ids: list[str], assignment: Assignment, unlabelled: Tensor) -> None:
         """Take in a batch; ``unlabelled`` (B, H, W) bool marks the pixels the labels are meant for."""
@@ -72,16 +72,18 @@ class RejectingAssigner:
         kept = labels != IGNORE
         flat = labels[kept].astype(np.int64) * DOUBT_LEVELS + doubt[kept]
         self.histogram += np.bincount(flat, minlength=self.histogram.size).reshape(self.histogram.shape)
-        self.pending.extend(zip(ids, labels, doubt, strict=True))
+        pack = PackedArray.pack  # a step may have tens of thousands of images
+        self.pending.extend((id, pack(y), pack(d)) for id, y, d in zip(ids, labels, doubt, strict=True))
 
     def store(self, into: AssignedLabels) -> NDArray[np.int64]:
         """Write all masks, rejected pixels as IGNORE, and return the pixels kept of every class (K,)."""
         threshold = self._thresholds()
         keep = np.arange(DOUBT_LEVELS) <= threshold[:, None]
         keep = np.concatenate([keep, np.zeros((1, DOUBT_LEVELS), bool)])  # the row of IGNORE
-        for id, labels, doubt in self.pending:
+        for id, packed, doubt in self.pending:
+            labels = packed.unpack()
             row = np.minimum(labels, self.classes)
-            into[id] = np.where(keep[row, doubt], labels, np.uint16(IGNORE))
+            into[id] = np.where(keep[row, doubt.unpack()], labels, np.uint16(IGNORE))
         self.pending.clear()
         kept: NDArray[np.int64] = (self.histogram * keep[:-1]).sum(1)
         return kept
