@@ -13,8 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from faircl.config import parse_config
-from faircl.engine.run_folder import RunFolder, writing
+from faircl.engine.run_folder import RunFolder
 from faircl.errors import UserError
+from faircl.files import writing
 
 CONTRACT = {"step", "miou", "std", "gap", "error_gap", "worst", "classes"}
 

@@ -191,8 +191,7 @@ def test_comparison_page(tmp_path):
 def test_comparison_of_unlike_runs_says_so_and_takes_a_table(tmp_path, no_plots):
     first = make_run(tmp_path / "a")
     second = make_run(tmp_path / "b", learned=(0, 0, 1), examples=0)
-    scenario = json.loads((second / "scenario.json").read_text()) | {"sha256": "other"}
-    (second / "scenario.json").write_text(json.dumps(scenario))
+    _change_scenario(second, labels_sha256="other")
     table = Table([Column("Mine")], [["my own row"]])
     _, page = read(write_comparison_page(tmp_path, [("x", first), ("y", second)], table))
     assert "differ in data" in page.text
@@ -200,6 +199,21 @@ def test_comparison_of_unlike_runs_says_so_and_takes_a_table(tmp_path, no_plots)
     assert page.images == []
     with pytest.raises(UserError, match="no run to compare"):
         write_comparison_page(tmp_path, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [("labels_sha256", True), ("task", True), ("setting", True), ("sha256", False)]
+)
+def test_comparison_minds_data_task_and_setting_but_not_the_steps(key, said, tmp_path, no_plots):
+    first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    _change_scenario(second, **{key: "other"})  # joint training differs in the sha256 of its steps alone
+    _, page = read(write_comparison_page(tmp_path, [("x", first), ("y", second)]))
+    assert ("differ in data, task or setting" in page.text) == said
+
+
+def _change_scenario(run_dir, **changes):
+    path = run_dir / "scenario.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def test_same_run_same_page(run_dir, no_plots):

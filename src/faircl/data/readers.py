@@ -16,7 +16,7 @@ from faircl.errors import UserError
 class ReaderConfig(BaseModel):
     """What every reader needs: its name and the splits to train and test on."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str
     train: str = Field("train", description="split to train on")

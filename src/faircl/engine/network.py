@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch import nn
 
 from faircl.config import RunConfig
 from faircl.errors import UserError
@@ -20,6 +21,22 @@ def build_model(config: RunConfig) -> Segmenter:
     return model
 
 
+def frozen_norm(config: RunConfig, step: int) -> bool:
+    """Whether BatchNorm keeps its running statistics at a step."""
+    when = config.train.frozen_norm
+    return when == "always" or (when == "later" and step > 0)
+
+
+def set_training_mode(model: Segmenter, frozen: bool) -> Segmenter:
+    """Set training mode, all but BatchNorm's where that is frozen."""
+    model.train()
+    if frozen:
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+    return model
+
+
 def check_network(config: RunConfig, model: Segmenter) -> None:
     """Run a training batch through a copy of the network on the meta device: shapes alone, at no cost."""
     trial = copy.deepcopy(model)
@@ -27,7 +44,9 @@ def check_network(config: RunConfig, model: Segmenter) -> None:
         trial.classifier.grow(2)
     side = config.train.crop
     try:
-        trial.to("meta").train()(torch.empty(config.train.batch, 3, side, side, device="meta"))
+        set_training_mode(trial.to("meta"), frozen_norm(config, step=0))(
+            torch.empty(config.train.batch, 3, side, side, device="meta")
+        )
     except (ValueError, RuntimeError) as error:
         raise UserError(
             f"Network '{model.name}' cannot train on batches of {config.train.batch} windows of {side}x{side}: "

@@ -15,16 +15,15 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
-from safetensors import SafetensorError
 
 from faircl.config import RunConfig, parse_config
 from faircl.errors import UserError
+from faircl.files import write_text, writing
 from faircl.scenario import Scenario
 
 CONFIG, SCENARIO, METRICS = "config.yaml", "scenario.json", "metrics.jsonl"
@@ -149,11 +148,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file whole or not at all."""
-        path = self.path / name
-        beside = path.with_name(f".{path.name}.part")
-        with writing(path, lambda: beside.unlink(missing_ok=True)):
-            beside.write_text(text, encoding="utf-8")
-            os.replace(beside, path)
+        write_text(self.path / name, text)
 
     def write_step(self, step: int, write: Callable[[Path], None]) -> None:
         """Let ``write`` fill a step's folder, then move it to its place in one stroke."""
@@ -177,17 +172,6 @@ class RunFolder:
             if record["kind"] == "eval":
                 writer.writerows({"step": record["step"], **row} for row in record["classes"])
         self.write_text("metrics.csv", table.getvalue())
-
-
-@contextmanager
-def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Turn a failed write (a full disk, say) into a sentence, and leave nothing half-written."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        clean_up()
-        found = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"Cannot write {path}: {found}; finished steps are safe, mend it and --resume.") from None
 
 
 def _comparable(config: RunConfig) -> dict[str, Any]:

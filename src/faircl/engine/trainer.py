@@ -31,12 +31,13 @@ from faircl.engine.checkpoint import load_step, model_sha256, save_step
 from faircl.engine.environment import environment
 from faircl.engine.evaluate import evaluate
 from faircl.engine.loggers import TrainLog, import_summary_writer
-from faircl.engine.network import build_model, check_network
+from faircl.engine.network import build_model, check_network, frozen_norm, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, make_plan
-from faircl.engine.run_folder import RunFolder, writing
+from faircl.engine.run_folder import RunFolder
 from faircl.engine.runtime import make_fabric, process_settings
 from faircl.errors import UserError
+from faircl.files import writing
 from faircl.methods.base import Method, Scanned, StepContext
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
 from faircl.models.segmenter import Segmenter
@@ -100,7 +101,7 @@ class Trainer:
         torch.manual_seed(torch_seed(self.config.seed, "train", step))  # dropout and the like
         optimizer = make_optimizer(self.config.optim, self.model, step)
         network, optimizer = self.fabric.setup(self.model, optimizer)
-        self._training_mode(step)
+        set_training_mode(self.model, frozen_norm(self.config, step))
         iterations = self._iterations(step)
         started = time.monotonic()
         self._loop(step, iterations, network, optimizer, teacher, self._batches(step, iterations, context.assigned))
@@ -254,12 +255,3 @@ class Trainer:
                 yield Scanned([item.id for item in group], labels, output)
                 for _ in group:
                     task.advance()
-
-    def _training_mode(self, step: int) -> None:
-        """Set training mode; BatchNorm keeps its running statistics where it is to be frozen."""
-        self.model.train()
-        frozen = self.config.train.frozen_norm
-        if frozen == "always" or (frozen == "later" and step > 0):
-            for module in self.model.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()

@@ -35,6 +35,7 @@ def cluster_loss(
     valid = labels != IGNORE
     labels = labels.where(valid, 0)
     valid = valid & active[labels]
+    features = features.to(torch.promote_types(features.dtype, torch.float32))
     # Not by matrix product: ‖f‖² + ‖p‖² − 2·f·p loses the small distances, which pull needs most.
     distance = torch.cdist(features, prototypes.to(features), p=order, compute_mode="donot_use_mm_for_euclid_dist")
     own = torch.zeros_like(distance, dtype=torch.bool).scatter_(1, labels[:, None], True)

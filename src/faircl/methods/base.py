@@ -27,7 +27,7 @@ Terms = dict[str, Tensor]
 class MethodConfig(BaseModel):
     """Hyper-parameters that every method has."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str
     init: Init = Field(

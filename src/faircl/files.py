@@ -1,0 +1,31 @@
+"""Writing files whole or not at all, with a sentence when it fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from faircl.errors import UserError
+
+
+@contextmanager
+def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Turn a failed write (a full disk, say) into a sentence, and leave nothing half-written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        clean_up()
+        found = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"Cannot write {path}: {found}; finished steps are safe, mend it and --resume.") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file beside its place and move it there."""
+    beside = path.with_name(f".{path.name}.part")
+    with writing(path, lambda: beside.unlink(missing_ok=True)):
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
