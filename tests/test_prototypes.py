@@ -212,9 +212,18 @@ def test_finish_step_gives_short_steps_a_mean_and_moves_nothing_else():
     b.finish_step()
     assert b.ready.tolist() == [False, True, False]
     assert b.prototypes[1].tolist() == [2, 3]
-    push(b, [[9, 9]], [1])
+    b.begin_step(4, True)
+    push(b, [[9, 9], [4, 6]], [1, 3])
     b.finish_step()
     assert b.prototypes[1].tolist() == [2, 3]
+    assert b.prototypes[3].tolist() == [4, 6]
+
+
+def test_a_finished_step_carries_no_queues():
+    b = bank()
+    push(b, [[1, 1]], [1])
+    b.finish_step()
+    assert (b.queue.numel(), b.filled.sum(), b.head.sum()) == (0, 0, 0)
 
 
 # The choice of features

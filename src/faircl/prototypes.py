@@ -50,7 +50,7 @@ class PrototypeBank(nn.Module):
             old = getattr(self, name, None)
             device = None if old is None else old.device
             grown = torch.zeros((classes, *shape), dtype=dtype, device=device)
-            if old is not None:
+            if old is not None and name != "queue":  # queues start empty at every step
                 grown[: len(old)] = old
             self.register_buffer(name, grown)
 
@@ -68,8 +68,8 @@ class PrototypeBank(nn.Module):
     def push(self, features: Tensor, labels: Tensor, keys: Tensor, quota: int) -> None:
         """Append up to ``quota`` features of every class that still moves; the smallest keys win.
 
-        Keys are hashes of (draw, pixel), so the choice does not depend on how a batch is spread over
-        processes. Shapes: features (N, D), labels (N,) int64 with IGNORE, keys (N,) int64.
+        Keys are hashes of (draw, pixel), so the choice does not depend on the order of a batch's images.
+        Shapes: features (N, D), labels (N,) int64 with IGNORE, keys (N,) int64.
         """
         valid = labels != IGNORE
         moving = valid & ~self.frozen[labels.where(valid, 0)]
@@ -98,8 +98,11 @@ class PrototypeBank(nn.Module):
             self._move(~self.frozen & (self.filled > 0), fresh)
 
     def finish_step(self) -> None:
-        """Give classes that have features but met no update their mean, however short the step was."""
+        """Give classes that have features but met no update their mean; let the queues go."""
         self._move(~self.ready & (self.filled > 0), ~self.ready)
+        self.filled.zero_()
+        self.head.zero_()
+        self.queue = self.queue[:, :0].clone()  # or every checkpoint would carry K·L·D numbers nobody reads
 
     @torch.no_grad()
     def _move(self, moving: Tensor, fresh: Tensor) -> None:

@@ -53,7 +53,7 @@ def dataset(assigned=None, jitter=0.0, seed=0, step=0, scale=(0.5, 2.0), data=No
 
 
 def as_assigned(data) -> AssignedLabels:
-    kept = AssignedLabels("model")
+    kept = AssignedLabels()
     for id in data.ids("train"):
         kept[id] = IDENTITY[data.read_mask("train", id)]
     return kept
@@ -64,14 +64,14 @@ def as_assigned(data) -> AssignedLabels:
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (64, 3)])
 def test_assigned_labels_come_back_as_they_went_in(shape):
-    kept = AssignedLabels("abc")
+    kept = AssignedLabels()
     mask = np.random.default_rng(0).integers(0, 65536, shape).astype(np.uint16)
     kept["one"] = mask
     kept["two"] = mask.T  # not contiguous
     np.testing.assert_array_equal(kept["one"], mask)
     np.testing.assert_array_equal(kept["two"], mask.T)
     assert kept["one"].dtype == np.uint16
-    assert (len(kept), list(kept), kept.model) == (2, ["one", "two"], "abc")
+    assert (len(kept), list(kept)) == (2, ["one", "two"])
     kept["one"] = mask[:1]
     assert kept["one"].shape == (1, shape[1])
     with pytest.raises(KeyError):

@@ -125,7 +125,7 @@ def test_moved_and_changed_data(street, tiny_train, silent, tmp_path):
     for kind in ("images", "masks"):
         (tmp_path / "elsewhere" / kind / "test/test-00000.png").unlink()
     evaluate_again(folder, reporter, root=moved)
-    assert "the data differ" in reporter.said[0]
+    assert "7 test images" in reporter.said[0]
 
 
 def test_what_cannot_be_evaluated_again(tiny_run, silent, tmp_path):

@@ -93,13 +93,27 @@ def test_every_parameter_is_in_exactly_one_group():
     assert sorted(ids) == sorted(id(p) for p in model.parameters())
 
 
-def test_a_part_with_factor_zero_is_left_out_and_comes_back():
+def test_a_part_with_factor_zero_is_left_out():
     model = network()
     frozen = make_optimizer(OptimConfig(parts=PartRates(backbone=0)), model, 0)
     assert {group["name"] for group in frozen.param_groups} == {"decoder", "new_classifier"}
     assert not any(p.requires_grad for p in model.backbone.parameters())
-    make_optimizer(OptimConfig(), model, 1)
-    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_what_a_method_froze_stays_frozen():
+    model = network()
+    model.backbone.stem.requires_grad_(False)
+    optimizer = make_optimizer(OptimConfig(), model, 1)
+    moving = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert moving == {id(p) for p in model.parameters()} - {id(p) for p in model.backbone.stem.parameters()}
+    assert not any(p.requires_grad for p in model.backbone.stem.parameters())
+
+
+def test_parameters_outside_the_parts_are_refused():
+    model = network()
+    model.extra = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="never move"):
+        make_optimizer(OptimConfig(), model, 0)
 
 
 @pytest.mark.parametrize("settings", [{"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)}, {"warmup": -1}])

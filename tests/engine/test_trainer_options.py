@@ -79,7 +79,7 @@ def test_clipping_bounds_every_update(tiny_train, tmp_path):
 def test_factor_zero_freezes_a_part_bitwise(tiny_train, tmp_path):
     frozen = ("optim.parts.backbone=0", "optim.parts.old_classifier=0", "method.init=random")
     folder = tiny_train(tmp_path / "run", *PLAIN, *frozen)
-    start = dict(build_model(folder.config()).named_parameters())
+    start = build_model(folder.config()).state_dict()  # with the running statistics
     first, second = weights(folder, 0), weights(folder, 1)
     backbone = {name: value for name, value in start.items() if name.startswith("backbone.")}
     assert same(backbone, first)

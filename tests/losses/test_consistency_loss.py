@@ -6,9 +6,15 @@ import loop_losses as loops
 import pytest
 import torch
 
-from faircl.losses import consistency_loss
+from faircl import losses
 
 FORMS = ["smooth", "literal"]
+
+
+def consistency_loss(image, logits, *settings, valid=None, **named):
+    """The loss with every pixel valid, unless told otherwise."""
+    everywhere = torch.ones(logits[:, 0].shape, dtype=torch.bool)
+    return losses.consistency_loss(image, logits, everywhere if valid is None else valid, *settings, **named)
 
 
 def case(seed=0, size=(4, 5), stride=2, classes=3):
@@ -108,3 +114,18 @@ def test_a_window_wider_than_the_map_equals_the_loop(size):
     image, logits = case(size=size)
     expected = loops.consistency(image, logits, 0.3, 0.5, 9)
     assert float(consistency_loss(image, logits, 0.3, 0.5, 9)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pairs_count_only_where_both_ends_are_valid(form):
+    """Padding on the right: the loss is that of the map without it."""
+    image, logits = case(size=(4, 6))
+    valid = torch.zeros((2, 4, 6), dtype=torch.bool)
+    valid[:, :, :4] = True
+    whole = consistency_loss(image, logits, 0.3, 0.5, 3, form, valid=valid)
+    part = consistency_loss(image[..., :8], logits[..., :4], 0.3, 0.5, 3, form)
+    assert float(whole) == pytest.approx(float(part), abs=1e-12)
+    nothing = consistency_loss(image, logits.requires_grad_(), 0.3, 0.5, 3, form, valid=torch.zeros_like(valid))
+    nothing.backward()
+    assert float(nothing.detach()) == 0
+    assert logits.grad.abs().sum() == 0

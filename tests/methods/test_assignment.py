@@ -42,7 +42,7 @@ def test_features_at_prototypes_get_their_labels():
     prototypes = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
     labels = torch.tensor([[[0, 1], [2, 1]], [[2, 2], [0, 1]]])
     features = prototypes[labels].permute(0, 3, 1, 2)
-    given = assign_by_prototype(features, prototypes, READY, labels.shape[-2:])
+    given = assign_by_prototype(features, prototypes, READY, labels.shape[-2:], doubt=True)
     assert torch.equal(given.labels, labels)
     assert given.doubt.max() < 1e-6
 
@@ -59,7 +59,7 @@ def test_distances_equal_the_loop():
 @pytest.mark.parametrize("ready", [[1, 1, 1], [1, 0, 1], [0, 1, 0]])
 def test_upsampled_distances_then_argmin_equal_the_loop(ready):
     features, prototypes = case()
-    given = assign_by_prototype(features, prototypes, torch.tensor(ready).bool(), torch.Size((7, 11)))
+    given = assign_by_prototype(features, prototypes, torch.tensor(ready).bool(), torch.Size((7, 11)), doubt=True)
     known = [k for k in range(3) if ready[k]]
     for b in range(2):
         planes = {}
@@ -80,19 +80,19 @@ def test_upsampling_features_instead_would_differ():
     """Half-way between features at 0 and 10 lies a prototype at 5, which no grid point is close to."""
     features = torch.tensor([[[[0.0, 10.0]]]])
     prototypes = torch.tensor([[0.0], [10.0], [5.0]])
-    given = assign_by_prototype(features, prototypes, READY, torch.Size((1, 8)))
+    given = assign_by_prototype(features, prototypes, READY, torch.Size((1, 8)), doubt=True)
     assert given.labels[0, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_doubt_is_one_half_way_and_a_third_at_a_quarter():
     features = torch.tensor([5.0, 2.5, 0.0]).view(1, 1, 1, 3)
-    given = assign_by_prototype(features, torch.tensor([[0.0], [10.0]]), READY[:2], torch.Size((1, 3)))
+    given = assign_by_prototype(features, torch.tensor([[0.0], [10.0]]), READY[:2], torch.Size((1, 3)), doubt=True)
     assert given.doubt[0, 0].tolist() == pytest.approx([1, 1 / 3, 0], abs=1e-6)
 
 
 def test_softmax_upsamples_logits_and_measures_entropy():
     logits = case(3)[0][:, :3]
-    given = assign_by_softmax(logits, torch.Size((6, 7)))
+    given = assign_by_softmax(logits, torch.Size((6, 7)), doubt=True)
     for b in range(2):
         planes = [resize(logits[b, k].tolist(), 6, 7) for k in range(3)]
         for i, j in np.ndindex(6, 7):
@@ -105,15 +105,15 @@ def test_softmax_upsamples_logits_and_measures_entropy():
 
 @pytest.mark.parametrize(("logits", "doubt"), [([0.0, 0.0, 0.0], 1.0), ([90.0, 0.0, 0.0], 0.0), ([3.0], 0.0)])
 def test_softmax_doubt_lies_between_zero_and_one(logits, doubt):
-    given = assign_by_softmax(torch.tensor(logits).view(1, -1, 1, 1), torch.Size((1, 1)))
+    given = assign_by_softmax(torch.tensor(logits).view(1, -1, 1, 1), torch.Size((1, 1)), doubt=True)
     assert given.doubt.item() == pytest.approx(doubt, abs=1e-6)
 
 
 def test_nothing_carries_a_gradient():
     features, prototypes = case()
     for given in (
-        assign_by_prototype(features.requires_grad_(), prototypes, READY, torch.Size((3, 5))),
-        assign_by_softmax(features, torch.Size((6, 10))),
+        assign_by_prototype(features.requires_grad_(), prototypes, READY, torch.Size((3, 5)), doubt=True),
+        assign_by_softmax(features, torch.Size((6, 10)), doubt=True),
     ):
         assert not given.doubt.requires_grad
 
@@ -129,7 +129,7 @@ def assigned(reject, doubt, labels, unlabelled=None, batch=2):
         part = slice(k, k + batch)
         ids = [str(i) for i in range(k, min(k + batch, len(labels)))]
         assigner.add(ids, Assignment(labels[part], doubt[part]), unlabelled[part])
-    store = AssignedLabels("model")
+    store = AssignedLabels()
     kept = assigner.store(store)
     return np.stack([store[str(i)] for i in range(len(labels))]), kept
 

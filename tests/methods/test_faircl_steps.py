@@ -206,7 +206,7 @@ def after_first_step(**options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"unlabelled": "unbiased", "assign": "prototype", "reject": 0.5, "cap_assigned": True, "init": "prototype"},
+        {"unlabelled": "assigned", "assign": "prototype", "reject": 0.5, "cap_assigned": True, "init": "random"},
         {"unlabelled": "background"},
         {"unlabelled": "ignore", "assign": "prototype", "lambda_cluster": 0},
     ],

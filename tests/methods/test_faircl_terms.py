@@ -199,7 +199,9 @@ def test_kl_is_that_of_the_valid_predictions():
 def test_running_histogram_mixes_batches():
     r = Run(fairness="kl", histogram_momentum=0.8).begin(0)
     assert r.method.predicted.tolist() == pytest.approx([1 / 3] * 3)
-    batch, out, _, _ = r.forward()
+    batch, out, targets, _ = r.forward()
+    assert r.method.predicted.tolist() == pytest.approx([1 / 3] * 3)  # a loss changes no state
+    r.method.observe(batch, out, targets, 1)
     valid = batch.labels[:, 2::4, 2::4] != IGNORE
     mean = out.logits.softmax(1).permute(0, 2, 3, 1)[valid].mean(0)
     torch.testing.assert_close(r.method.predicted, 0.8 / 3 + 0.2 * mean.detach())

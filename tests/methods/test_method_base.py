@@ -7,7 +7,14 @@ import torch
 from tiny_steps import IMAGES, Run, World
 
 from faircl.data.sample import IGNORE, UNLABELLED
-from faircl.methods.base import class_means, flat_features, to_stride
+from faircl.methods.base import ClassMeans, flat_features, to_stride
+
+
+def class_means(context):
+    means = ClassMeans(context)
+    for scanned in context.scan():
+        means.add(scanned)
+    return means.classes(), means.unlabelled()
 
 
 @pytest.mark.parametrize(("size", "coarse"), [((8, 12), (2, 3)), ((9, 7), (3, 2)), ((5, 5), (5, 5)), ((6, 6), (4, 5))])

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from faircl.data.loader import AssignedLabels, Batch
+from faircl.data.loader import Batch
 from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED
 from faircl.methods.base import Scanned, StepContext
 from faircl.models.small import Small, SmallConfig
@@ -55,7 +55,6 @@ class World:
             label_pixels=torch.bincount(labels[labels < classes], minlength=classes),
             pixels=int((labels != IGNORE).sum()),
             scan=scan,
-            new_assigned=lambda: AssignedLabels("model"),
         )
 
     def batch(self, step, assigned=None, index=(0, 1), first_draw=0):

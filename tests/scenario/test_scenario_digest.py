@@ -10,7 +10,7 @@ import pytest
 
 from faircl.data.index import LabelIndex
 from faircl.data.sample import Classes
-from faircl.scenario import build_scenario
+from faircl.scenario import Scenario, build_scenario
 
 PIXELS = np.array([[5, 9, 0, 0], [5, 0, 9, 0], [5, 0, 0, 9], [5, 9, 9, 0]])
 
@@ -73,7 +73,7 @@ def test_digest_does_not_depend_on_the_process():
         import numpy as np
         from faircl.data.index import index_labels
         from faircl.data.scenes import SceneData
-        from faircl.scenario import build_scenario
+        from faircl.scenario import Scenario, build_scenario
         data = SceneData(20, 4, 32)
         train, test = (index_labels(data, split) for split in ("train", "test"))
         print(build_scenario(data.classes, ((1, 2), (3,)), train, test, task="2-1").sha256)
@@ -106,6 +106,7 @@ def test_json_says_everything():
         "task": "2-1",
         "setting": "overlapped",
         "background": True,
+        "names": ["0", "1", "2", "3"],
         "classes": [
             {"id": 0, "name": "0", "step": 0, "pixels": 20},
             {"id": 3, "name": "3", "step": 0, "pixels": 9},
@@ -117,3 +118,8 @@ def test_json_says_everything():
             {"classes": [2], "train": ["b", "d"], "test": ["x", "y"]},
         ],
     }
+
+
+def test_from_json_gives_the_scenario_back():
+    made = make(split=((3, 1), (2,)))
+    assert Scenario.from_json(json.loads(json.dumps(made.to_json()))) == made

@@ -23,7 +23,9 @@ RUNS = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Folder for the runs.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", readable=False, help="Folder for the runs; by default runs/demo-SEED.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the runs; the scenes stay the same.")] = 0,
     settings: Set = None,
     as_json: Json = False,
@@ -36,7 +38,7 @@ def demo(
 
     faircl demo
 
-    faircl demo --seed 1 --out runs/demo-1
+    faircl demo --seed 1
 
     faircl demo --json > demo.json
     """
@@ -48,6 +50,7 @@ def demo(
     from faircl.report.sheet import write_comparison_picture
 
     reporter = ConsoleReporter()
+    out = out or Path(f"runs/demo-{seed}")
     # All settings are read before the first run starts: a mistake in the last one should not cost the others.
     configs = [(label, recipe, load_config(recipe, [*(settings or ()), f"seed={seed}"])) for label, recipe in RUNS]
     runs: list[tuple[str, RunFolder]] = []

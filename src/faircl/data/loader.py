@@ -71,14 +71,9 @@ class PackedArray(NamedTuple):
 
 
 class AssignedLabels:
-    """Labels given to a step's images by the model of the step before, kept compressed in memory.
+    """Labels given to a step's images by the model of the step before, by image id, kept compressed in memory."""
 
-    ``model`` names the model that gave them (the sha256 of its weights), so that they can never be mistaken for
-    another's.
-    """
-
-    def __init__(self, model: str) -> None:
-        self.model = model
+    def __init__(self) -> None:
         self._masks: dict[str, PackedArray] = {}
 
     def __setitem__(self, id: str, mask: NDArray[np.uint16]) -> None:
@@ -159,7 +154,7 @@ class CountedBatches(Sampler[list[tuple[int, int]]]):
             epoch += 1
 
 
-def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int) -> Iterable[Batch]:
+def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int, pin: bool = False) -> Iterable[Batch]:
     """Return a loader over all batches of a step."""
     sampler = CountedBatches(len(dataset.images), batch, batches, dataset.seed, dataset.step)
     return DataLoader(
@@ -167,7 +162,7 @@ def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int) -
         batch_sampler=sampler,
         num_workers=workers,
         collate_fn=Batch.collate,
-        pin_memory=torch.cuda.is_available(),
+        pin_memory=pin,
         # Where it is safe, a fork shares cached samples and assigned labels with the workers, uncopied.
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from faircl.data.readers import FolderConfig
+from faircl.data.sample import SegmentationData
 from faircl.engine.checkpoint import load_step
 from faircl.engine.evaluate import evaluate
 from faircl.engine.network import build_model
-from faircl.engine.plan import make_plan
 from faircl.engine.run_folder import RunFolder
 from faircl.engine.runtime import make_fabric, process_settings
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics
 from faircl.progress import Reporter
+from faircl.scenario import Scenario
 
 
 def evaluate_again(
@@ -30,21 +32,19 @@ def evaluate_again(
         raise UserError(f"The run {folder.path} has no finished step yet; continue it with 'faircl train … --resume'.")
     if step is not None and not 0 <= step < done:
         raise UserError(f"The run {folder.path} has no step {step}; finished steps run from 0 to {done - 1}.")
+    data = config.data.open()
+    scenario = _scenario(folder, data, config.data.test, reporter)
     found = []
     with process_settings(config.train):
         fabric = make_fabric(config.train)
-        plan = make_plan(config, reporter)
-        if plan.scenario.sha256 != folder.scenario()["sha256"]:
-            reporter.say(f"note: the data differ from those {folder.path} was trained on (another scenario sha256)")
         for one in range(done) if step is None else [step]:
             model = build_model(config)
             load_step(folder.step_path(one), model, None)
-            model.to(fabric.device)
             metrics, _ = evaluate(
-                model,
-                plan.data,
+                model.to(fabric.device),
+                data,
                 config.data.test,
-                plan.scenario,
+                scenario,
                 one,
                 batch=config.eval.batch,
                 workers=config.train.workers,
@@ -52,3 +52,23 @@ def evaluate_again(
             )
             found.append(metrics)
     return found
+
+
+def _scenario(folder: RunFolder, data: SegmentationData, split: str, reporter: Reporter) -> Scenario:
+    """Return the run's scenario, with today's test images; training images are not needed."""
+    try:
+        scenario = Scenario.from_json(folder.scenario())
+    except (KeyError, TypeError, IndexError) as error:
+        raise UserError(f"{folder.path / 'scenario.json'} lacks {error}; the run folder is damaged.") from None
+    if data.classes != scenario.classes:
+        raise UserError(
+            f"The data's classes are not those {folder.path} was trained on: found {', '.join(data.classes.names)}; "
+            f"expected {', '.join(scenario.classes.names)}."
+        )
+    images = tuple(data.ids(split))
+    if images != scenario.test_images:
+        reporter.say(
+            f"note: evaluating on {len(images)} test images; {folder.path} was evaluated on other "
+            f"{len(scenario.test_images)}"
+        )
+    return replace(scenario, test_images=images)

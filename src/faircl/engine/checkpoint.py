@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from faircl.errors import UserError
 from faircl.methods.base import Method, restore_buffers
@@ -51,15 +49,6 @@ def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
             restore_buffers(method, _load(path / "method.safetensors"))
         except ValueError as error:
             raise UserError(f"{path / 'method.safetensors'}: {error}.") from None
-
-
-def model_sha256(model: nn.Module) -> str:
-    """Digest of a model's weights."""
-    digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _save(path: Path, name: str, state: dict[str, Tensor], about: dict[str, Any]) -> None:

@@ -21,18 +21,14 @@ def build_model(config: RunConfig) -> Segmenter:
     return model
 
 
-def frozen_norm(config: RunConfig, step: int) -> bool:
-    """Whether BatchNorm keeps its running statistics at a step."""
-    when = config.train.frozen_norm
-    return when == "always" or (when == "later" and step > 0)
-
-
-def set_training_mode(model: Segmenter, frozen: bool) -> Segmenter:
-    """Set training mode, all but BatchNorm's where that is frozen."""
+def set_training_mode(model: Segmenter, config: RunConfig, step: int) -> Segmenter:
+    """Set training mode, all but BatchNorm's of parts that are frozen whole or in their statistics."""
     model.train()
-    if frozen:
-        for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+    when, rates = config.train.frozen_norm, config.optim.parts
+    everywhere = when == "always" or (when == "later" and step > 0)
+    for part, factor in ((model.backbone, rates.backbone), (model.decoder, rates.decoder)):
+        for module in part.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and (everywhere or factor == 0):
                 module.eval()
     return model
 
@@ -44,7 +40,7 @@ def check_network(config: RunConfig, model: Segmenter) -> None:
         trial.classifier.grow(2)
     side = config.train.crop
     try:
-        set_training_mode(trial.to("meta"), frozen_norm(config, step=0))(
+        set_training_mode(trial.to("meta"), config, step=0)(
             torch.empty(config.train.batch, 3, side, side, device="meta")
         )
     except (ValueError, RuntimeError) as error:

@@ -14,18 +14,25 @@ from faircl.models.segmenter import Part, Segmenter
 
 
 def make_optimizer(config: OptimConfig, model: Segmenter, step: int) -> torch.optim.Optimizer:
-    """Return a fresh optimiser for a step; parts with a factor of zero are left out, so they cannot move."""
+    """Return a fresh optimiser for a step.
+
+    Parts with a factor of zero are frozen. What the method has frozen at the start of the step stays so.
+    """
     lr = config.lr if step == 0 or config.later_lr is None else config.later_lr
     parts: dict[Part, list[nn.Parameter]] = defaultdict(list)
     for part, parameter in model.parts():
         parts[part].append(parameter)
+    if sum(map(len, parts.values())) != len(list(model.parameters())):
+        raise ValueError(f"network '{model.name}' has parameters that its parts() leaves out; they would never move")
     groups = []
     for part, parameters in parts.items():
         factor = getattr(config.parts, part)
-        for parameter in parameters:
-            parameter.requires_grad_(factor > 0)
-        if factor > 0:
-            groups.append({"params": parameters, "lr": lr * factor, "name": part})
+        if factor == 0:
+            for parameter in parameters:
+                parameter.requires_grad_(False)
+        moving = [parameter for parameter in parameters if parameter.requires_grad]
+        if moving:
+            groups.append({"params": moving, "lr": lr * factor, "name": part})
     if config.name == "adamw":
         return torch.optim.AdamW(groups, betas=config.betas, weight_decay=config.weight_decay)
     nesterov = config.nesterov and config.momentum > 0

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from PIL import Image as Pillow
-from torch import nn
+from torch import Tensor, nn
 
 from faircl.config import RunConfig
 from faircl.data.loader import (
@@ -27,11 +27,11 @@ from faircl.data.loader import (
 )
 from faircl.data.masks import write_mask
 from faircl.data.sample import Mask
-from faircl.engine.checkpoint import load_step, model_sha256, save_step
+from faircl.engine.checkpoint import load_step, save_step
 from faircl.engine.environment import environment
 from faircl.engine.evaluate import evaluate
 from faircl.engine.loggers import TrainLog, import_summary_writer
-from faircl.engine.network import build_model, check_network, frozen_norm, set_training_mode
+from faircl.engine.network import build_model, check_network, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, make_plan
 from faircl.engine.run_folder import RunFolder
@@ -40,7 +40,7 @@ from faircl.errors import UserError
 from faircl.files import writing
 from faircl.methods.base import Method, Scanned, StepContext
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
-from faircl.models.segmenter import Segmenter
+from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.progress import Reporter
 from faircl.registry import METHODS
 from faircl.report.page import write_run_page
@@ -96,12 +96,12 @@ class Trainer:
         """Train one step; return its seconds and images."""
         teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(step) else None
         context = self._context(step)
-        self.model.eval()
+        self.model.eval().requires_grad_(True)
         self.method.begin_step(context)
         torch.manual_seed(torch_seed(self.config.seed, "train", step))  # dropout and the like
         optimizer = make_optimizer(self.config.optim, self.model, step)
         network, optimizer = self.fabric.setup(self.model, optimizer)
-        set_training_mode(self.model, frozen_norm(self.config, step))
+        set_training_mode(self.model, self.config, step)
         iterations = self._iterations(step)
         started = time.monotonic()
         self._loop(step, iterations, network, optimizer, teacher, self._batches(step, iterations, context.assigned))
@@ -127,7 +127,10 @@ class Trainer:
                 ]
                 terms = {name: sum(part[name] for part in parts) / len(parts) for name in parts[0]}
                 if self.config.optim.clip > 0:
-                    self.fabric.clip_gradients(network, optimizer, max_norm=self.config.optim.clip)
+                    # Under fp16 an overflow is everyday business: the scaler skips that update.
+                    self.fabric.clip_gradients(
+                        network, optimizer, max_norm=self.config.optim.clip, error_if_nonfinite=False
+                    )
                 lr = float(schedule.get_last_lr()[0])
                 optimizer.step()
                 optimizer.zero_grad()
@@ -141,17 +144,24 @@ class Trainer:
         self, network: nn.Module, teacher: nn.Module | None, batch: Batch, step: int, iteration: int
     ) -> dict[str, float]:
         """One forward and backward pass; return the value of every term."""
-        out = network(batch.image)
+        out = network(batch.image, attentions=self.method.needs_attentions)
+        old = None if teacher is None else self._without_gradient(teacher, batch.image)
         with torch.no_grad():
-            old = teacher(batch.image) if teacher is not None else None
             targets = self.method.targets(batch, out, old)
         terms = self.method.losses(batch, out, old, targets)
-        values = {name: float(value.detach()) for name, value in terms.items()}
-        self._check_finite(values, step, iteration)
-        loss = torch.stack(list(terms.values())).sum()
-        self.fabric.backward(loss / self.config.optim.accumulate)
+        values = torch.stack(list(terms.values()))
+        self.fabric.backward(values.sum() / self.config.optim.accumulate)
         self.method.observe(batch, out, targets, iteration)
-        return values
+        # Read last, and all at once: a device is not kept waiting.
+        found = dict(zip(terms, values.tolist(), strict=True))
+        self._check_finite(found, step, iteration)
+        return found
+
+    def _without_gradient(self, model: nn.Module, image: Tensor) -> SegOutput:
+        """Run a network in the run's precision, outside Fabric's wrapping; the output is float32, as with it."""
+        with torch.no_grad(), self.fabric.autocast():
+            out: SegOutput = model(image, attentions=self.method.needs_attentions)
+        return out.float()
 
     def _check_finite(self, terms: dict[str, float], step: int, iteration: int) -> None:
         if not all(math.isfinite(value) for value in terms.values()):
@@ -224,7 +234,9 @@ class Trainer:
             seed=self.config.seed,
             step=step,
         )
-        for batch in train_loader(dataset, c.batch, iterations * self.config.optim.accumulate, c.workers):
+        batches = iterations * self.config.optim.accumulate
+        pin = self.fabric.device.type == "cuda"
+        for batch in train_loader(dataset, c.batch, batches, c.workers, pin):
             yield batch.to(self.fabric.device).prepared()
 
     def _context(self, step: int) -> StepContext:
@@ -239,7 +251,6 @@ class Trainer:
             label_pixels=self.plan.label_pixels(step),
             pixels=int(self.plan.raw_pixels(step).sum()),
             scan=partial(self._scan, step),
-            new_assigned=lambda: AssignedLabels(model_sha256(self.model)),
         )
 
     def _scan(self, step: int) -> Iterator[Scanned]:
@@ -250,8 +261,7 @@ class Trainer:
             for group in same_size_batches(whole, self.config.eval.batch, self.config.train.workers):
                 image = torch.stack([item.image for item in group]).to(self.fabric.device)
                 labels = torch.stack([item.labels for item in group]).to(self.fabric.device).long()
-                with torch.no_grad():  # closed before the yield, or it would hold for the caller too
-                    output = self.model(image.float() / 255)
+                output = self._without_gradient(self.model, image.float() / 255)
                 yield Scanned([item.id for item in group], labels, output)
                 for _ in group:
                     task.advance()

@@ -36,10 +36,13 @@ def cluster_loss(
     labels = labels.where(valid, 0)
     valid = valid & active[labels]
     features = features.to(torch.promote_types(features.dtype, torch.float32))
-    # Not by matrix product: ‖f‖² + ‖p‖² − 2·f·p loses the small distances, which pull needs most.
-    distance = torch.cdist(features, prototypes.to(features), p=order, compute_mode="donot_use_mm_for_euclid_dist")
-    own = torch.zeros_like(distance, dtype=torch.bool).scatter_(1, labels[:, None], True)
-    pull = (distance * (own & valid[:, None])).sum()
-    push = ((margin - distance).clamp_min(0) * (~own & valid[:, None] & active)).sum()
+    prototypes = prototypes.to(features)
+    # The own distance is often small, where ‖f‖² + ‖p‖² − 2·f·p cancels: it is taken exactly. The others matter near
+    # the margin only, and by matrix product their gradient needs no (N, K, D) tensor.
+    own = torch.linalg.vector_norm(features - prototypes[labels], ord=order, dim=1)
+    distance = torch.cdist(features, prototypes, p=order, compute_mode="use_mm_for_euclid_dist")
+    other = (active & valid[:, None]).scatter(1, labels[:, None], False)
+    pull = (own * valid).sum()
+    push = ((margin - distance).clamp_min(0) * other).sum()
     count = valid.sum()
     return ClusterLoss(global_mean(pull, count), global_mean(push, count * (active.sum() - 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,46 +19,66 @@ DOUBT_LEVELS = 256
 
 
 class Assignment(NamedTuple):
-    """Labels (B, H, W) int64 among the known channels, and how doubtful each is, (B, H, W) in [0, 1]."""
+    """Labels (B, H, W) int64 among the known channels and, where asked for, how doubtful each is, in [0, 1]."""
 
     labels: Tensor
-    doubt: Tensor
+    doubt: Tensor | None
 
 
-def prototype_distances(features: Tensor, prototypes: Tensor) -> Tensor:
-    """Euclidean distance of every pixel to every prototype: (B, D, h, w), (K, D) to (B, K, h, w)."""
+def prototype_distances(features: Tensor, prototypes: Tensor, order: float = 2.0) -> Tensor:
+    """Distance of every pixel to every prototype: (B, D, h, w), (K, D) to (B, K, h, w)."""
     b, d, h, w = features.shape
     flat = features.permute(0, 2, 3, 1).reshape(-1, d)
-    return torch.cdist(flat, prototypes).view(b, h, w, -1).permute(0, 3, 1, 2)
+    return torch.cdist(flat, prototypes, p=order).view(b, h, w, -1).permute(0, 3, 1, 2)
 
 
 @torch.no_grad()
-def assign_by_prototype(features: Tensor, prototypes: Tensor, ready: Tensor, size: torch.Size) -> Assignment:
+def assign_by_prototype(
+    features: Tensor, prototypes: Tensor, ready: Tensor, size: torch.Size, *, order: float = 2.0, doubt: bool = False
+) -> Assignment:
     """Closest cluster at label size; doubt is d1/d2, the distance to it over that to the second closest.
 
     Distances are upsampled, not features: the argmin then moves smoothly between the network's grid points.
     Shapes: features (B, D, h, w); prototypes (K, D); ready (K,) bool; size (H, W).
     """
     channels = ready.nonzero()[:, 0]
-    distance = _upsample(prototype_distances(features, prototypes[channels]), size)
-    nearest = distance.topk(min(2, len(channels)), dim=1, largest=False)
-    first, second = nearest.values[:, 0], nearest.values[:, -1]
-    return Assignment(channels[nearest.indices[:, 0]], first / second.clamp_min(1e-12))
+
+    def one(distance: Tensor) -> Assignment:
+        nearest = _upsample(distance, size).topk(min(2, len(channels)), dim=1, largest=False)
+        first, second = nearest.values[:, 0], nearest.values[:, -1]
+        labels = channels[nearest.indices[:, 0]]
+        return Assignment(labels, first / second.clamp_min(1e-12) if doubt else None)
+
+    return _by_image(one, prototype_distances(features, prototypes[channels], order))
 
 
 @torch.no_grad()
-def assign_by_softmax(logits: Tensor, size: torch.Size) -> Assignment:
+def assign_by_softmax(logits: Tensor, size: torch.Size, *, doubt: bool = False) -> Assignment:
     """Classifier's choice at label size; doubt is the entropy of its softmax over log K. Logits (B, K, h, w)."""
-    log_p = _upsample(logits, size).log_softmax(1)
-    entropy = -(log_p.exp() * log_p).sum(1)
-    return Assignment(log_p.argmax(1), entropy / math.log(max(logits.shape[1], 2)))
+
+    def one(logits: Tensor) -> Assignment:
+        large = _upsample(logits, size)
+        if not doubt:
+            return Assignment(large.argmax(1), None)
+        log_p = large.log_softmax(1)
+        entropy = -(log_p.exp() * log_p).sum(1)
+        return Assignment(log_p.argmax(1), entropy / math.log(max(logits.shape[1], 2)))
+
+    return _by_image(one, logits)
+
+
+def _by_image(assign: Callable[[Tensor], Assignment], maps: Tensor) -> Assignment:
+    """Assign image by image: only one (1, K, H, W) exists at a time."""
+    parts = [assign(maps[k : k + 1]) for k in range(len(maps))]
+    doubts = [part.doubt for part in parts if part.doubt is not None]
+    return Assignment(torch.cat([part.labels for part in parts]), torch.cat(doubts) if doubts else None)
 
 
 class RejectingAssigner:
     """Collects a step's assignments, then stores them without the most doubtful share of every class.
 
     The threshold is a quantile per class over all images of the step, so it needs all of them first; doubt is kept
-    in 256 levels, which makes the quantile a cumulative histogram.
+    in 256 levels, which makes the quantile a cumulative histogram. An assignment without doubt is certain.
     """
 
     def __init__(self, classes: int, reject: float) -> None:
@@ -68,7 +89,8 @@ class RejectingAssigner:
     def add(self, ids: list[str], assignment: Assignment, unlabelled: Tensor) -> None:
         """Take in a batch; ``unlabelled`` (B, H, W) bool marks the pixels the labels are meant for."""
         labels = assignment.labels.masked_fill(~unlabelled, IGNORE).cpu().numpy().astype(np.uint16)
-        doubt = (assignment.doubt.clamp(0, 1) * (DOUBT_LEVELS - 1)).round().byte().cpu().numpy()
+        certain = torch.zeros(assignment.labels.shape) if assignment.doubt is None else assignment.doubt
+        doubt = (certain.clamp(0, 1) * (DOUBT_LEVELS - 1)).round().byte().cpu().numpy()
         kept = labels != IGNORE
         flat = labels[kept].astype(np.int64) * DOUBT_LEVELS + doubt[kept]
         self.histogram += np.bincount(flat, minlength=self.histogram.size).reshape(self.histogram.shape)

@@ -66,7 +66,6 @@ class StepContext:
     label_pixels: Tensor
     pixels: int
     scan: Callable[[], Iterator[Scanned]]
-    new_assigned: Callable[[], AssignedLabels]
     assigned: AssignedLabels | None = field(default=None)
 
 
@@ -79,6 +78,8 @@ class Method(nn.Module):
     paper: ClassVar[str]
     joint: ClassVar[bool] = False
     """Whether all classes are learned in a single step."""
+    needs_attentions: ClassVar[bool] = False
+    """Whether the engine must ask the networks for their attentions."""
 
     def __init__(self, config: MethodConfig, model: Segmenter) -> None:
         super().__init__()
@@ -96,16 +97,30 @@ class Method(nn.Module):
         return {"method": self.base_config.model_dump(mode="json")}
 
     def begin_step(self, context: StepContext) -> None:
-        """Grow the classifier and start its new classes."""
-        scanned = class_means(context) if context.step > 0 and self.base_config.init == "prototype" else None
+        """Look at the step's images with the old model where that is wanted, then grow the classifier."""
+        means = ClassMeans(context) if context.step > 0 and self.base_config.init == "prototype" else None
+        if means is not None or self.wants_scan(context):
+            for scanned in context.scan():
+                self.see(scanned, context)
+                if means is not None:
+                    means.add(scanned)
         classifier = context.model.classifier
-        with seeded(context.seed, "grow", context.step):
-            classifier.grow(context.classes - context.old_classes)
-        if scanned is not None:
-            means, unlabelled = scanned
-            classifier.init_from_prototypes(means[context.old_classes :], unlabelled, context.background)
+        if context.classes > context.old_classes:
+            with seeded(context.seed, "grow", context.step):
+                classifier.grow(context.classes - context.old_classes, context.model.mean.device)
+        if means is not None:
+            classifier.init_from_prototypes(
+                means.classes()[context.old_classes :], means.unlabelled(), context.background
+            )
         elif context.step > 0 and self.base_config.init == "background" and context.background:
             classifier.init_from_background()
+
+    def wants_scan(self, context: StepContext) -> bool:
+        """Whether ``see`` is to be called with the step's images before the classifier grows."""
+        return False
+
+    def see(self, scanned: Scanned, context: StepContext) -> None:
+        """Take in training images of the step as the model of the step before sees them."""
 
     def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
         """Labels actually trained on, (B, H, W) int64 with IGNORE."""
@@ -134,8 +149,9 @@ def restore_buffers(module: nn.Module, state: dict[str, Tensor]) -> None:
     for name, value in state.items():
         owner = module.get_submodule(name.rpartition(".")[0])
         owner.register_buffer(name.rpartition(".")[2], value.clone())
-    if isinstance(module, Method):
-        module.restored()
+    for part in module.modules():
+        if isinstance(part, Method):
+            part.restored()
 
 
 def to_stride(labels: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
@@ -151,22 +167,31 @@ def flat_features(features: Tensor) -> Tensor:
     return features.permute(0, 2, 3, 1).flatten(0, 2)
 
 
-@torch.no_grad()
-def class_means(context: StepContext) -> tuple[Tensor, Tensor]:
-    """Return the mean embedding of every channel (K, D) and of unlabelled pixels (D,) over the step's images.
+class ClassMeans:
+    """Mean embedding of every channel over the step's images, by the labels visible at the step."""
 
-    Labels are those visible at the step; NaN where there is none.
-    """
-    like = context.model.mean.double()
-    rows = context.classes + 1  # the last is for unlabelled pixels of data without a background class
-    total = like.new_zeros((rows, context.model.embedding_width))
-    count = like.new_zeros(rows)
-    for scanned in context.scan():
+    def __init__(self, context: StepContext) -> None:
+        self.context = context
+        # The last row is for unlabelled pixels of data without a background class.
+        self.rows = context.classes + 1
+        like = context.model.mean.double()
+        self.total = like.new_zeros((self.rows, context.model.embedding_width))
+        self.count = like.new_zeros(self.rows)
+
+    def add(self, scanned: Scanned) -> None:
+        """Take in a batch."""
         embedding = scanned.output.embedding
         labels = to_stride(scanned.labels, embedding.shape[-2:]).flatten()
-        labels = labels.where(labels != UNLABELLED, context.classes)
+        labels = labels.where(labels != UNLABELLED, self.rows - 1)
         valid = labels != IGNORE
-        total.index_add_(0, labels[valid], flat_features(embedding)[valid].double())
-        count += torch.bincount(labels[valid], minlength=rows)
-    means = (total / count[:, None]).float()
-    return means[:-1], means[0 if context.background else -1]
+        self.total.index_add_(0, labels[valid], flat_features(embedding)[valid].double())
+        self.count += torch.bincount(labels[valid], minlength=self.rows)
+
+    def classes(self) -> Tensor:
+        """Return the means (K, D); NaN for a class without a pixel."""
+        return (self.total / self.count[:, None]).float()[:-1]
+
+    def unlabelled(self) -> Tensor:
+        """Return the mean of background, or of unlabelled pixels where there is none (D,); NaN without a pixel."""
+        row = 0 if self.context.background else -1
+        return (self.total[row] / self.count[row]).float()

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from faircl.data.loader import Batch
-from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.data.loader import AssignedLabels, Batch
+from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED
+from faircl.distributed import global_sum
 from faircl.losses import (
     class_histogram,
     cluster_loss,
@@ -26,7 +27,7 @@ from faircl.losses import (
 )
 from faircl.losses.consistency import ConsistencyForm
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
-from faircl.methods.base import Method, MethodConfig, StepContext, Terms, flat_features, to_stride
+from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms, flat_features, to_stride
 from faircl.models.classifier import Init
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.prototypes import PrototypeBank, sample_keys
@@ -85,6 +86,8 @@ class FairCLConfig(MethodConfig):
     def _consistent(self) -> Self:
         if self.normalise and (self.margin > 2 or self.scale_margin):
             raise ValueError("unit vectors are at most 2 apart: with normalise set margin ≤ 2 and scale_margin false")
+        if self.reject > 0 and self.unlabelled != "assigned":
+            raise ValueError(f"reject needs unlabelled: assigned, found {self.unlabelled}")
         if self.fairness == "importance" and self.lambda_class > 1:
             raise ValueError(
                 "with fairness importance, lambda_class blends from plain (0) to weighted (1) cross-entropy, found "
@@ -144,39 +147,42 @@ class FairCL(Method):
         """Assign labels with the old model, then grow the classifier, the bank and the class distribution."""
         self.facts.copy_(torch.tensor([context.old_classes, context.unlabelled, 0]))
         self.restored()
-        pixels = context.label_pixels.double()
-        if context.step > 0 and self.config.unlabelled == "assigned":
-            kept = self._assign(context)
-            if context.background:
-                # What no old class claimed is background; the step's mask alone calls old classes background too.
-                pixels[0] = kept[0]
+        self._assigner = RejectingAssigner(context.old_classes, self.config.reject)
         super().begin_step(context)
+        pixels = context.label_pixels.double()
+        if self.wants_scan(context):
+            context.assigned = AssignedLabels()
+            kept = self._assigner.store(context.assigned)
+            if context.unlabelled == BACKGROUND:
+                # What no old class claimed is background; the step's mask alone calls old classes background too.
+                pixels[BACKGROUND] = int(kept[BACKGROUND])
         self.bank.begin_step(context.classes, context.background)
         self._grow_share(context, pixels)
 
-    def _assign(self, context: StepContext) -> Tensor:
-        """Label every unlabelled pixel of the step's images once; return the pixels of each old class (K_old,)."""
-        assigner = RejectingAssigner(context.old_classes, self.config.reject)
-        for ids, labels, output in context.scan():
-            assigner.add(ids, self._assignment(output, labels.shape[-2:]), labels == context.unlabelled)
-        context.assigned = context.new_assigned()
-        return torch.from_numpy(assigner.store(context.assigned))
+    def wants_scan(self, context: StepContext) -> bool:
+        """Only the treatment ``assigned`` looks at the step's images beforehand."""
+        return context.step > 0 and self.config.unlabelled == "assigned"
+
+    def see(self, scanned: Scanned, context: StepContext) -> None:
+        """Label every unlabelled pixel of the step's images, once."""
+        if self.wants_scan(context):
+            size = scanned.labels.shape[-2:]
+            assignment = self._assignment(scanned.output, size, doubt=self.config.reject > 0)
+            self._assigner.add(scanned.ids, assignment, scanned.labels == context.unlabelled)
 
     def _grow_share(self, context: StepContext, pixels: Tensor) -> None:
         """Give new classes this step's pixel share; old ones keep theirs, the background follows what is known of it.
 
-        Only a step that tells background from old classes (the first, or one with assigned labels) can renew the
-        background's share.
+        Only a step that tells background from old classes (the first, one with assigned labels, or one that hides
+        no class) can renew the background's share.
         """
         seen = (pixels / max(context.pixels, 1)).to(self.share)
-        knows_background = context.step == 0 or self.config.unlabelled == "assigned"
-        first_new = self.old_classes
-        share = torch.cat([self.share, seen[first_new:]])
-        if context.background and knows_background:
-            share[0] = seen[0]
+        share = torch.cat([self.share, seen[context.old_classes :]])
+        hidden = context.step > 0 and context.unlabelled == BACKGROUND
+        if context.background and (not hidden or self.config.unlabelled == "assigned"):
+            share[BACKGROUND] = seen[BACKGROUND]
         self.share = share
-        uniform = torch.full_like(share, 1 / len(share))
-        self.predicted = uniform
+        self.predicted = torch.full_like(share, 1 / len(share))
 
     def end_step(self, context: StepContext) -> None:
         """Leave every class that was seen with a prototype."""
@@ -203,13 +209,14 @@ class FairCL(Method):
         assert source is not None, "the engine runs the teacher that needs_teacher asks for"
         return self._assignment(source, batch.labels.shape[-2:]).labels
 
-    def _assignment(self, output: SegOutput, size: torch.Size) -> Assignment:
+    def _assignment(self, output: SegOutput, size: torch.Size, doubt: bool = False) -> Assignment:
         """Assign pixels to the old channels, p_0 among them."""
         known = self.old_classes
         if self.config.assign == "softmax":
-            return assign_by_softmax(output.logits[:, :known], size)
-        features = self._features(output).detach()
-        return assign_by_prototype(features, self.bank.prototypes[:known], self.bank.ready[:known], size)
+            return assign_by_softmax(output.logits[:, :known], size, doubt=doubt)
+        prototypes, ready = self.bank.prototypes[:known], self.bank.ready[:known]
+        order = self.config.distance_order
+        return assign_by_prototype(self._features(output), prototypes, ready, size, order=order, doubt=doubt)
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return the terms whose weight is not zero."""
@@ -220,8 +227,9 @@ class FairCL(Method):
         if c.lambda_class > 0 and c.fairness in ("kl", "literal"):
             terms["class"] = c.lambda_class * self._predicted_fairness(out, targets)
         if c.lambda_cons > 0:
+            valid = to_stride(batch.labels, out.logits.shape[-2:]) != IGNORE
             terms["cons"] = c.lambda_cons * consistency_loss(
-                batch.image, out.logits, c.sigma_x, c.sigma_y, c.window, c.consistency
+                batch.image, out.logits, valid, c.sigma_x, c.sigma_y, c.window, c.consistency
             )
         return terms
 
@@ -258,8 +266,8 @@ class FairCL(Method):
     def _clustered(self, batch: Batch, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Features (N, D) and labels (N,) at network stride.
 
-        Under ``unbiased`` the segmentation loss needs no label for unlabelled pixels, but a cluster does: the closest
-        one among p_0 and the old classes, as the paper says.
+        Under ``unbiased`` the segmentation loss needs no label for unlabelled pixels, but a cluster does: one of p_0
+        and the old classes, chosen as ``assign`` says.
         """
         features = self._features(out)
         labels = to_stride(targets, features.shape[-2:])
@@ -273,17 +281,23 @@ class FairCL(Method):
         return F.normalize(features, dim=1) if self.config.normalise else features
 
     def _predicted_fairness(self, out: SegOutput, targets: Tensor) -> Tensor:
+        histogram, seen = self._histogram(out, targets)
+        loss = (kl_from_uniform if self.config.fairness == "kl" else literal_class_loss)(histogram)
+        return loss * seen
+
+    def _histogram(self, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return p̂ = m·(running p̂) + (1 − m)·(the batch's), and whether the batch has a valid pixel."""
         valid = to_stride(targets, out.logits.shape[-2:]) != IGNORE
-        if not valid.any():
-            return out.logits.sum() * 0
         m = self.config.histogram_momentum
         histogram = m * self.predicted + (1 - m) * class_histogram(out.logits, valid)
-        self.predicted = histogram.detach()
-        return (kl_from_uniform if self.config.fairness == "kl" else literal_class_loss)(histogram)
+        return histogram, global_sum(valid.sum()) > 0
 
     @torch.no_grad()
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
-        """Add the batch's features to the queues S_c."""
+        """Add the batch's features to the queues S_c, its predictions to the running histogram."""
+        if self.config.fairness in ("kl", "literal") and self.config.histogram_momentum > 0:
+            histogram, seen = self._histogram(out, targets)
+            self.predicted = torch.where(seen, histogram, self.predicted)
         if self._uses_prototypes():
             features, labels = self._clustered(batch, out, targets)
             height, width = self._features(out).shape[-2:]

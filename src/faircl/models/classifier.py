@@ -44,14 +44,12 @@ class GrowingClassifier(nn.Module):
         weight, bias = self.weight_and_bias()
         return F.conv2d(embedding, weight[:, :, None, None], bias)
 
-    def grow(self, classes: int) -> nn.Conv2d:
-        """Add a head of random weights for so many classes, on the device of the others."""
+    def grow(self, classes: int, device: torch.device | None = None) -> nn.Conv2d:
+        """Add a head of random weights for so many classes."""
         head = nn.Conv2d(self.width, classes, 1)
         nn.init.normal_(head.weight, std=0.01)
         nn.init.zeros_(_bias(head))
-        if len(self.heads) > 0:
-            head = head.to(self._convolutions()[0].weight.device)
-        self.heads.append(head)
+        self.heads.append(head.to(device))
         return head
 
     @torch.no_grad()

@@ -72,8 +72,12 @@ class Scenario:
 
     @property
     def unlabelled(self) -> int:
-        """Label of a pixel whose class this step does not annotate."""
-        return BACKGROUND if self.background else UNLABELLED
+        """Label of pixels that may hide a class of another step.
+
+        It is background where there is one, unless under the sequential setting, where background is what it says:
+        old classes keep their labels and images with later ones are left out. UNLABELLED then never occurs.
+        """
+        return BACKGROUND if self.background and self.setting != "sequential" else UNLABELLED
 
     def train_table(self, step: int) -> Table:
         """Raw id to label at a step: its classes to their channels, all else unlabelled, void to IGNORE.
@@ -81,7 +85,7 @@ class Scenario:
         Under the sequential setting old classes keep their labels.
         """
         first = 0 if self.setting == "sequential" else self.channels(step - 1)
-        return self._table(range(first, self.channels(step)), self.unlabelled)
+        return self._table(range(first, self.channels(step)), BACKGROUND if self.background else UNLABELLED)
 
     def test_table(self, step: int) -> Table:
         """Raw id to label in evaluation: every class seen to its channel; future ones to background or IGNORE."""
@@ -101,6 +105,7 @@ class Scenario:
             "task": self.task,
             "setting": self.setting,
             "background": self.background,
+            "names": list(self.classes.names),
             "classes": [
                 {"id": i, "name": self.classes.names[i], "step": s, "pixels": p}
                 for i, s, p in zip(self.channel_ids, self.learned_at, self.pixels, strict=True)
@@ -113,6 +118,20 @@ class Scenario:
         }
         canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return body | {"sha256": hashlib.sha256(canonical.encode()).hexdigest()}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> Scenario:
+        """Return the scenario that ``to_json`` described."""
+        return cls(
+            classes=Classes(tuple(saved["names"]), saved["background"]),
+            task=saved["task"],
+            setting=saved["setting"],
+            steps=tuple(Step(tuple(step["classes"]), tuple(step["train"])) for step in saved["steps"]),
+            test_images=tuple(saved["steps"][0]["test"]),
+            learned_at=tuple(entry["step"] for entry in saved["classes"]),
+            pixels=tuple(entry["pixels"] for entry in saved["classes"]),
+            labels_sha256=saved["labels_sha256"],
+        )
 
     @property
     def sha256(self) -> str:
