@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializeAsAny,
+    StrictInt,
     ValidationError,
     field_validator,
     model_validator,
@@ -45,9 +46,9 @@ _Share = Annotated[float, Field(ge=0, lt=1)]
 class ScenarioConfig(_Section):
     """Which classes are learned when."""
 
-    task: str | list[list[int | str]] = Field("offline", description="'15-1', '6-2-3', 'offline', or class lists")
+    task: str | list[list[StrictInt | str]] = Field("offline", description="'15-1', '6-2-3', 'offline', or class lists")
     setting: Literal["overlapped", "disjoint", "sequential"] = Field("overlapped", description="images of a step")
-    order: str | list[int | str] | None = Field(None, description="class order: a list, 'random:SEED', or by id")
+    order: str | list[StrictInt | str] | None = Field(None, description="class order: a list, 'random:SEED', or by id")
 
 
 class PartRates(_Section):
@@ -86,8 +87,8 @@ class OptimConfig(_Section):
 class TrainConfig(_Section):
     """Length, batches, augmentation and arithmetic of training."""
 
-    epochs: float = Field(30, gt=0, description="passes over the first step's images")
-    later_epochs: float | None = Field(None, gt=0, description="passes at later steps; unset: the same")
+    epochs: float = Field(30, gt=0, le=1e6, description="passes over the first step's images")
+    later_epochs: float | None = Field(None, gt=0, le=1e6, description="passes at later steps; unset: the same")
     batch: int = Field(16, ge=1, description="images per batch")
     crop: int = Field(512, ge=8, description="side of a training window")
     scale: tuple[float, float] = Field((0.5, 2.0), description="zoom range of a training window")

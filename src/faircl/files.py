@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -18,9 +18,12 @@ def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator
     try:
         yield
     except (OSError, SafetensorError) as error:
-        clean_up()
+        with suppress(OSError):
+            clean_up()
         found = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(f"Cannot write {path}: {found}; finished steps are safe, mend it and --resume.") from None
+        raise UserError(
+            f"Cannot write {path}: {found}; finished steps are safe; mend it and continue (train with --resume)."
+        ) from None
 
 
 def write_text(path: Path, text: str) -> None:

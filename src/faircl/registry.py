@@ -30,7 +30,13 @@ class Registry:
             return getattr(import_module(module), attribute)
         for point in entry_points(group=self.group):
             if point.name == name:
-                return point.load()
+                try:
+                    return point.load()
+                except Exception as error:  # another package's code
+                    raise UserError(
+                        f"The {self.kind} '{name}' ({point.value}) cannot be loaded: {type(error).__name__}: {error}; "
+                        "mend or uninstall the package that brings it."
+                    ) from None
         raise unknown_name(self.kind, name, self.names())
 
     def parse_config(self, value: Any) -> Any:

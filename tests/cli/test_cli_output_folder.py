@@ -10,7 +10,7 @@ import pytest
 def test_folder_of_another_run(train, tiny_run, out):
     shutil.copytree(tiny_run.path, out)
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
-    train("already holds another run, with other settings", "optim.lr=0.02", made=True)
+    train("already holds another run, with another optim.lr;", "optim.lr=0.02", made=True)
     train("already holds this run; continue it with --resume", made=True)
     assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
 

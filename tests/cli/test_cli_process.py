@@ -46,7 +46,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, tiny_flags):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == ""
-    assert err.splitlines()[-1] == "faircl: stopped; finished steps are kept, continue with --resume."
+    assert (
+        err.splitlines()[-1] == "faircl: stopped; a training run keeps its finished steps and continues with --resume."
+    )
     assert "Traceback" not in err
 
 
@@ -57,7 +59,9 @@ def test_ctrl_c_in_this_process(cli, tmp_path, tiny_flags, monkeypatch):
     monkeypatch.setattr("faircl.engine.trainer.Trainer.train_step", interrupted)
     result = cli("train", "demo", "--out", tmp_path / "run", *tiny_flags)
     assert result.code == 130
-    assert result.err.endswith("faircl: stopped; finished steps are kept, continue with --resume.\n")
+    assert result.err.endswith(
+        "faircl: stopped; a training run keeps its finished steps and continues with --resume.\n"
+    )
 
 
 def test_output_into_a_closed_pipe():

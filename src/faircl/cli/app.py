@@ -67,7 +67,11 @@ def run() -> None:
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # a full or forbidden disk behind standard output, say
+        place = f" {error.filename}" if error.filename else ""
+        print(f"faircl: the system refused{place}: {error.strerror or error}.", file=sys.stderr)
+        sys.exit(2)
 
 
 def _stopped() -> None:
-    print("faircl: stopped; finished steps are kept, continue with --resume.", file=sys.stderr)
+    print("faircl: stopped; a training run keeps its finished steps and continues with --resume.", file=sys.stderr)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from faircl.cli.output import Json, Set, console, print_json
+from faircl.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from faircl.config import RunConfig
     from faircl.engine.run_folder import RunFolder
 
 RUNS = (
@@ -26,7 +28,9 @@ def demo(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", readable=False, help="Folder for the runs; by default runs/demo-SEED.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the runs; the scenes stay the same.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the runs, 0 by default; the scenes stay the same.")
+    ] = None,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -43,16 +47,17 @@ def demo(
     faircl demo --json > demo.json
     """
     from faircl.cli.results import run_json
-    from faircl.config import load_config
     from faircl.engine.trainer import train
     from faircl.progress import ConsoleReporter
     from faircl.report.page import write_comparison_page
     from faircl.report.sheet import write_comparison_picture
 
     reporter = ConsoleReporter()
-    out = out or Path(f"runs/demo-{seed}")
+    overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     # All settings are read before the first run starts: a mistake in the last one should not cost the others.
-    configs = [(label, recipe, load_config(recipe, [*(settings or ()), f"seed={seed}"])) for label, recipe in RUNS]
+    configs = [(label, recipe, _config(recipe, overrides)) for label, recipe in RUNS]
+    seed = configs[0][2].seed
+    out = out or Path(f"runs/demo-{seed}")
     runs: list[tuple[str, RunFolder]] = []
     for label, recipe, config in configs:
         reporter.say(f"[{len(runs) + 1}/{len(RUNS)}] {label}")
@@ -64,11 +69,22 @@ def demo(
         print_json({"runs": [{"name": label, **run_json(folder)} for label, folder in runs], "page": str(page)})
     else:
         console().print(_table([(label, folder.records("eval")) for label, folder in runs], seed))
-        console().print(f"pictures and all classes: {page}", soft_wrap=True)
+        print(f"pictures and all classes: {page}")
+
+
+def _config(recipe: str, overrides: list[str]) -> RunConfig:
+    """Read a recipe; a setting that does not fit it is an error that names the recipe."""
+    from faircl.config import load_config
+
+    try:
+        return load_config(recipe, overrides)
+    except UserError as error:
+        raise UserError(f"The demo's recipe {recipe}: {error}") from None
 
 
 def _table(runs: list[tuple[str, list[dict[str, Any]]]], seed: int) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     from faircl.cli.results import show, worst
 
@@ -79,5 +95,5 @@ def _table(runs: list[tuple[str, list[dict[str, Any]]]], seed: int) -> Table:
         images = sum(step["images_per_second"] * step["seconds"] for step in steps)
         speed = images / sum(step["seconds"] for step in steps)
         numbers = (*last["miou"].values(), last["std"], last["rarest_third"])
-        table.add_row(label, *map(show, numbers), worst(last), f"{speed:.0f}")
+        table.add_row(label, *map(show, numbers), Text(worst(last)), f"{speed:.0f}")
     return table

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from faircl.cli.output import Json, console, print_json
 
@@ -70,8 +71,8 @@ def doctor(as_json: Json = False) -> None:
         print_json([check._asdict() for check in found])
     else:
         for check in found:
-            mark = "[green]ok[/green]  " if check.ok else "[red]FAIL[/red]"
-            console().print(f"{mark} {check.name}: {check.found}", soft_wrap=True)
+            mark = Text("ok  ", "green") if check.ok else Text("FAIL", "red")
+            console().print(mark, Text(f"{check.name}: {check.found}"), soft_wrap=True)
     if not all(check.ok for check in found):
         raise typer.Exit(1)
 
@@ -94,7 +95,7 @@ def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool)
     if as_json:
         print_json(about)
         return
-    console().print(f"[bold]{name}[/bold]: {about['summary']}", soft_wrap=True)
+    console().print(Text(name, "bold"), Text(about["summary"]), soft_wrap=True)
     _print_table(("name", "default", "description"), fields)
 
 
@@ -106,5 +107,5 @@ def _default(field: Any) -> Any:
 def _print_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     table = Table(*columns, box=None, header_style="bold")
     for row in rows:
-        table.add_row(*(str(row[c]) for c in columns))
+        table.add_row(*(Text(str(row[c])) for c in columns))
     console().print(table)

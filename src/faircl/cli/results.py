@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from faircl.engine.run_folder import RunFolder
 from faircl.metrics import StepMetrics
@@ -29,17 +30,21 @@ def steps_table(folder: RunFolder) -> Table:
 def steps_table_of(folder: RunFolder, steps: Sequence[dict[str, Any]]) -> Table:
     """Return evaluations in their JSON form as a table."""
     config = folder.config()
-    title = f"{config.method.name}, task {folder.scenario()['task']}, {config.scenario.setting}, seed {config.seed}"
+    title = Text(
+        f"{config.method.name}, task {folder.scenario()['task']}, {config.scenario.setting}, seed {config.seed}"
+    )
     columns = ("step", "old", "new", "all", "STD", "gap", "error gap", "rarest third", "worst class")
     table = Table(*columns, title=title, caption="IoU in percent", header_style="bold")
     for s in steps:
         numbers = [*s["miou"].values(), s["std"], s["gap"], s["error_gap"], s["rarest_third"]]
-        table.add_row(str(s["step"]), *map(show, numbers), worst(s))
+        table.add_row(str(s["step"]), *map(show, numbers), Text(worst(s)))
     return table
 
 
 def worst(step: dict[str, Any]) -> str:
-    """Return the worst class with its IoU."""
+    """Return the worst class with its IoU, or a dash where no class is present."""
+    if step["worst"]["name"] is None:
+        return "–"
     return f"{step['worst']['name']} {show(step['worst']['iou'])}"
 
 

@@ -42,4 +42,4 @@ def train(
         print_json({"runs": [run_json(folder)]})
     else:
         console().print(steps_table(folder))
-        console().print(f"report: {folder.path / 'report.html'}", soft_wrap=True)
+        print(f"report: {folder.path / 'report.html'}")

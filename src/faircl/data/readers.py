@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,8 @@ from faircl.data.folder import FolderData
 from faircl.data.sample import SegmentationData
 from faircl.data.scenes import SceneData
 from faircl.errors import UserError
+
+_Byte = Annotated[int, Field(ge=0, le=255)]
 
 
 class ReaderConfig(BaseModel):
@@ -49,7 +51,9 @@ class FolderConfig(ReaderConfig):
     background: Literal["auto", "first", "none"] = Field(
         "auto", description="whether id 0 is background: auto looks whether it is called so"
     )
-    void_colour: tuple[int, int, int] | None = Field(None, description="colour of ignored pixels in RGB-coded masks")
+    void_colour: tuple[_Byte, _Byte, _Byte] | None = Field(
+        None, description="colour of ignored pixels in RGB-coded masks"
+    )
 
     def open(self) -> FolderData:
         """Open the folder."""

@@ -22,7 +22,9 @@ def write_folder(data: SegmentationData, splits: Sequence[str], out: Path, repor
     All is written beside the place and moved there at the end: an interrupted write leaves nothing behind that looks
     whole.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and not out.is_dir():
+        raise UserError(f"Output {out} is a file; choose a folder with --out.")
+    if out.exists() and any(out.iterdir()):
         raise UserError(f"Output folder {out} already exists and is not empty; choose another with --out.")
     there = out.exists()  # it may be where the user stands, or a mount: keep the folder and fill it
     beside = out / ".part" if there else out.with_name(f".{out.name}.part")
@@ -38,9 +40,7 @@ def write_folder(data: SegmentationData, splits: Sequence[str], out: Path, repor
         else:
             os.replace(beside, out)
     except OSError as error:
-        raise UserError(
-            f"Cannot write {out}: {error.strerror}; free some space or choose another with --out."
-        ) from None
+        raise UserError(f"Cannot write {out}: {error.strerror}; choose another folder with --out.") from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return {split: len(data.ids(split)) for split in splits}

@@ -36,7 +36,8 @@ def evaluate_again(
     scenario = _scenario(folder, data, config.data.test, reporter)
     found = []
     with process_settings(config.train):
-        fabric = make_fabric(config.train)
+        # Any device will do, whatever the run was trained on.
+        fabric = make_fabric(config.train.model_copy(update={"accelerator": "auto", "precision": "fp32"}))
         for one in range(done) if step is None else [step]:
             model = build_model(config)
             load_step(folder.step_path(one), model, None)

@@ -35,7 +35,12 @@ def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, 
 def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
     """Load a step's checkpoint into a network without classes yet, and into its method."""
     about = _read_json(path / "model.json")
-    for size in about["heads"]:
+    heads = about.get("heads")
+    if not isinstance(heads, list) or not all(isinstance(size, int) and size > 0 for size in heads):
+        raise UserError(f"{path / 'model.json'} says nothing sensible of the heads; the file is damaged.")
+    if about.get("step") != int(path.name):
+        raise UserError(f"{path / 'model.json'} is of step {about.get('step')}, not of step {int(path.name)}.")
+    for size in heads:
         model.classifier.grow(size)
     state = _load(path / "model.safetensors")
     try:
@@ -65,9 +70,11 @@ def _load(path: Path) -> dict[str, Tensor]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {error}; the file is missing or damaged.") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path} holds no JSON object; the file is damaged.")
     return value
 
 

@@ -27,8 +27,9 @@ from faircl.files import write_text, writing
 from faircl.scenario import Scenario
 
 CONFIG, SCENARIO, METRICS = "config.yaml", "scenario.json", "metrics.jsonl"
-# Settings that change how fast a run goes, not what it computes: a run may be resumed under others.
-_SPEED_ONLY = {"train": {"workers", "log_every", "tensorboard"}}
+# Settings that do not change what a run computes: it may be resumed under others. That data found under another root
+# are the same is proved by the scenario's sha256.
+_INCIDENTAL = {"train": {"workers", "log_every", "tensorboard"}, "data": {"root"}}
 
 
 class RunFolder:
@@ -80,9 +81,11 @@ class RunFolder:
             ) from None
         if not (self.path / CONFIG).is_file():
             raise UserError(f"Output folder {self.path} holds other files; choose an empty or new folder with --out.")
-        if _comparable(self.config()) != _comparable(config):
+        other = _differences(_comparable(self.config()), _comparable(config))
+        if other:
             raise UserError(
-                f"Output folder {self.path} already holds another run, with other settings; choose another with --out."
+                f"Output folder {self.path} already holds another run, with another {', '.join(other[:3])}"
+                f"{' and more' if len(other) > 3 else ''}; choose another folder with --out."
             )
         if not resume:
             raise UserError(
@@ -96,13 +99,18 @@ class RunFolder:
         """Return the run's resolved configuration."""
         try:
             return parse_config(yaml.safe_load((self.path / CONFIG).read_text(encoding="utf-8")))
+        except UserError as error:
+            raise UserError(f"{self.path / CONFIG}: {error}") from None
         except (OSError, yaml.YAMLError, TypeError, ValueError) as error:
             found = " ".join(str(error).split())
             raise UserError(f"Cannot read {self.path / CONFIG}: {found}; the run folder is damaged.") from None
 
     def scenario(self) -> dict[str, Any]:
         """Return the saved scenario."""
-        return self._read_json(SCENARIO)
+        saved = self._read_json(SCENARIO)
+        if not {"sha256", "task", "setting"} <= saved.keys():
+            raise UserError(f"{self.path / SCENARIO} lacks its sha256, task or setting; the run folder is damaged.")
+        return saved
 
     def _read_json(self, name: str) -> dict[str, Any]:
         try:
@@ -123,26 +131,34 @@ class RunFolder:
         A step's evaluation is recorded after its folder is written; without it the step is not complete.
         """
         done, recorded = 0, len(self.records("eval"))
+        if self.step_path(recorded + 1).is_dir():
+            raise UserError(
+                f"{self.path / METRICS} lacks evaluations of steps that are saved; the run folder is damaged."
+            )
         while done < recorded and self.step_path(done).is_dir():
             done += 1
         return done
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl of one kind, ``train`` or ``eval``."""
-        return [record for record in self._lines() if record["kind"] == kind]
+        return [record for record in self.lines() if record["kind"] == kind]
 
     def all_records(self, before_step: int) -> list[dict[str, Any]]:
         """Return every record of the steps before one, in order."""
-        return [record for record in self._lines() if record["step"] < before_step]
+        return [record for record in self.lines() if record["step"] < before_step]
 
-    def _lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[dict[str, Any]]:
+        """Return every record of metrics.jsonl, in order."""
         path = self.path / METRICS
         if not path.is_file():
             return []
         try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
         except (OSError, ValueError) as error:
             raise UserError(f"Cannot read {path}: {error}; the run folder is damaged.") from None
+        if not all(isinstance(record, dict) and {"kind", "step"} <= record.keys() for record in records):
+            raise UserError(f"{path} holds lines without a kind and a step; the run folder is damaged.")
+        return records
 
     # Writing
 
@@ -176,6 +192,18 @@ class RunFolder:
 
 def _comparable(config: RunConfig) -> dict[str, Any]:
     tree = config.model_dump(mode="json")
-    for section, keys in _SPEED_ONLY.items():
+    for section, keys in _INCIDENTAL.items():
         tree[section] = {k: v for k, v in tree[section].items() if k not in keys}
     return tree
+
+
+def _differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return the keys, as in ``optim.lr``, at which two trees differ."""
+    found = []
+    for key in {**one, **other}:
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(prefix + key)
+    return found

@@ -47,3 +47,19 @@ def process_settings(config: TrainConfig) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
+
+
+@contextmanager
+def memory_in_words() -> Iterator[None]:
+    """Turn running out of memory, on a GPU or on a CPU, into a sentence."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        gpu = isinstance(error, torch.OutOfMemoryError)
+        if not gpu and not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+            raise
+        where = "The GPU" if gpu else "This machine"
+        raise UserError(
+            f"{where} has too little memory for this run; lower train.batch, train.crop, eval.batch or the network's "
+            "width, and raise optim.accumulate to keep the update's size. Finished steps are kept."
+        ) from None

@@ -35,7 +35,7 @@ from faircl.engine.network import build_model, check_network, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, make_plan
 from faircl.engine.run_folder import RunFolder
-from faircl.engine.runtime import make_fabric, process_settings
+from faircl.engine.runtime import make_fabric, memory_in_words, process_settings
 from faircl.errors import UserError
 from faircl.files import writing
 from faircl.methods.base import Method, Scanned, StepContext
@@ -59,7 +59,8 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
         plan = make_plan(config, reporter)
         # Everything that can be wrong with data and settings is known by now: only now may the disk be touched.
         folder = RunFolder.claim(out, config, plan.scenario, environment(), resume)
-        Trainer(plan, model, folder, fabric, reporter).run()
+        with memory_in_words():
+            Trainer(plan, model, folder, fabric, reporter).run()
     return folder
 
 
@@ -89,6 +90,9 @@ class Trainer:
             records += [*self.log.records, evaluation]
             self.log.records.clear()
             self.folder.write_records(records)
+            write_run_page(self.folder.path)
+        if first == len(self.scenario.steps):  # nothing was left to do, but a killed process may owe the last files
+            self.folder.write_records(self.folder.lines())
             write_run_page(self.folder.path)
         self.log.close()
 

@@ -121,8 +121,11 @@ def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
     for what, measure, sign, unit in _LEADS:
         known = [(measure(run), label) for label, run in runs if not math.isnan(measure(run))]
         if known:
-            value, label = max(known, key=lambda pair: sign * pair[0])
-            text.append(f"{what}: {label}, {show(value, 1)}\N{NO-BREAK SPACE}{unit}")
+            value = max(sign * measure for measure, _ in known) * sign
+            shown = show(value, 1)
+            leaders = [label for measure, label in known if show(measure, 1) == shown]
+            if len(leaders) < len(known):
+                text.append(f"{what}: {' and '.join(leaders)}, {shown}\N{NO-BREAK SPACE}{unit}")
     # Not the sha256 of the whole scenario: joint training has its own steps, yet is there to be compared with.
     scenarios = {tuple(run.scenario.get(key) for key in ("labels_sha256", "task", "setting")) for _, run in runs}
     if len(scenarios) > 1:

@@ -113,7 +113,9 @@ def loss_curves(records: Sequence[TrainRecord]) -> str:
     for (name, points), colour in zip(curves.items(), [_INK, *_colours(len(terms))], strict=True):
         wide = name == "total"
         x, y = zip(*points, strict=True) if points else ((), ())
-        axes.plot(x, y, color=colour, label=name, linewidth=1.6 if wide else 1.2, alpha=0.8 if wide else 1)
+        marker = "o" if len(points) <= 2 * len(steps) else None  # a single record makes no line
+        width, alpha = (1.6, 0.8) if wide else (1.2, 1)
+        axes.plot(x, y, color=colour, label=name, linewidth=width, alpha=alpha, marker=marker, markersize=4)
     drawn = [y for points in curves.values() for _, y in points if math.isfinite(y)]
     if drawn and min(drawn) > 0 and max(drawn) > 100 * min(drawn):
         axes.set_yscale("log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from faircl.data.masks import colour_mask, decode_mask, open_raster, voc_palette
+from faircl.files import writing
 from faircl.report.run import load_run
 from faircl.report.tables import show
 
@@ -42,7 +44,10 @@ def write_comparison_picture(path: Path, runs: Sequence[tuple[str, Path]]) -> Pa
     palette = voc_palette(256) / 255
     patches = [Patch(color=tuple(palette[id % 256]), label=name) for id, name in first.class_names.items()]
     figure.legend(handles=patches, loc="outside lower center", ncols=min(len(patches), 11), fontsize=7, frameon=False)
-    figure.savefig(path, metadata={"Software": None})
+    beside = path.with_name(f".{path.stem}.part.png")
+    with writing(path, lambda: beside.unlink(missing_ok=True)):
+        figure.savefig(beside, metadata={"Software": None})
+        os.replace(beside, path)
     return path
 
 

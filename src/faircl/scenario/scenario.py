@@ -202,7 +202,7 @@ def _check_step(classes: Classes, setting: str, t: int, ids: tuple[int, ...], pi
     if missing:
         raise UserError(
             f"Step {t} has no training image with {', '.join(missing)} under the {setting} setting, which drops images "
-            "that show classes of later steps; use setting 'overlapped' or another class order."
+            "that show a class not learned by then; use setting 'overlapped' or another task or class order."
         )
 
 

@@ -56,8 +56,8 @@ def step_sizes(task: str, classes: int) -> list[int]:
     if sum(sizes) != classes:
         more = "more" if sum(sizes) > classes else "fewer"
         raise UserError(
-            f"Task '{task}' has {more} classes than the data: it needs {sum(sizes)}, the data has {classes} besides "
-            "background; choose a task that fits or list the classes of each step."
+            f"Task '{task}' has {more} classes than the data: it needs {sum(sizes)}, the data has {classes} to "
+            "learn; choose a task that fits or list the classes of each step."
         )
     return sizes
 
