@@ -13,7 +13,8 @@ from faircl.data.readers import FolderConfig, SceneConfig
 from faircl.methods.faircl import FairCLConfig
 from faircl.models.small import SmallConfig
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 EXAMPLE = DOCS / "examples/distill.py"
 
 
@@ -102,3 +103,10 @@ def test_every_setting_is_in_its_table_with_its_default(page, heading, models):
     assert sorted(rows) == sorted(expected)
     documented = {name: yaml.safe_load(default) for name, default in rows.items()}
     assert documented == {name: plain(default) for name, default in expected.items()}
+
+
+@pytest.mark.parametrize("page", sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")}))
+def test_links_between_files_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    targets = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
+    assert [link for link in targets if not (page.parent / link).exists()] == []
