@@ -29,7 +29,7 @@ def build(presence, split, setting="overlapped", background=True, joint=False):
 
 
 def plain_choice(presence, split, setting, background):
-    """The rules of METHODS.md 3.2, one image and one class at a time."""
+    """The rules of the three settings, one image and one class at a time."""
     chosen, learned = [], set()
     for step in split:
         learned |= set(step)
