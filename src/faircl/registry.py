@@ -59,7 +59,18 @@ METHODS = Registry(
         "faircl": "faircl.methods.faircl:FairCL",
     },
 )
-MODELS = Registry("model", "faircl.models", {"small": "faircl.models.small:Small"})
+MODELS = Registry(
+    "model",
+    "faircl.models",
+    {
+        "small": "faircl.models.small:Small",
+        "deeplabv3": "faircl.models.deeplabv3:DeepLabV3",
+        "deeplabv3plus": "faircl.models.deeplabv3:DeepLabV3Plus",
+        "segformer": "faircl.models.segformer:SegFormer",
+        "timm": "faircl.models.timm_features:Timm",
+        "vit": "faircl.models.vit:ViT",
+    },
+)
 READERS = Registry(
     "data set",
     "faircl.data",

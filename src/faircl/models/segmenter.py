@@ -13,6 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from faircl.errors import UserError
 from faircl.models.classifier import GrowingClassifier
 
 Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
@@ -32,7 +33,7 @@ class SegOutput(NamedTuple):
 
     Shapes: logits (B, C, h, w) at network stride; embedding (B, D, h, w), the classifier's input before dropout;
     stages, the backbone's feature maps from fine to coarse; attentions, where the network has them and they were
-    asked for.
+    asked for, one (B, heads, queries, keys) per block.
     """
 
     logits: Tensor
@@ -70,6 +71,8 @@ class Segmenter(nn.Module):
         embedding_width: int,
         stage_widths: Sequence[int],
         dropout: float = 0.0,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -78,16 +81,20 @@ class Segmenter(nn.Module):
         self.classifier = GrowingClassifier(embedding_width)
         self.embedding_width = embedding_width
         self.stage_widths = tuple(stage_widths)
-        self.register_buffer("mean", torch.tensor(IMAGENET_MEAN).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(IMAGENET_STD).view(3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
 
     def forward(self, image: Tensor, attentions: bool = False) -> SegOutput:
         """Segment a batch of images (B, 3, H, W) in [0, 1]."""
         if attentions and not self.has_attentions:
             raise ValueError(f"network '{self.name}' has no attentions")
-        stages = tuple(self.backbone((image - self.mean) / self.std))
+        stages, maps = self.features((image - self.mean) / self.std, attentions)
         embedding = self.decoder(stages)
-        return SegOutput(self.classifier(self.dropout(embedding)), embedding, stages)
+        return SegOutput(self.classifier(self.dropout(embedding)), embedding, stages, maps)
+
+    def features(self, image: Tensor, attentions: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        """Return stages and, where there are any and they are asked for, attentions of a normalised image."""
+        return tuple(self.backbone(image)), None
 
     def parts(self) -> Iterator[tuple[Part, nn.Parameter]]:
         """Yield every parameter with the part it belongs to, for learning rates per part."""
@@ -99,3 +106,14 @@ class Segmenter(nn.Module):
             part: Part = "new_classifier" if head is self.classifier.heads[-1] else "old_classifier"
             for parameter in head.parameters():
                 yield part, parameter
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the modules that gradient checkpointing may compute twice instead of remembering: none by default."""
+        yield from ()
+
+    def load_pretrained(self) -> None:
+        """Load the weights that the configuration names; a network that knows none has nothing to load."""
+
+    def library_state(self) -> dict[str, Tensor]:
+        """Return the weights under the names of the plain network that torchvision or transformers has."""
+        raise UserError(f"Network '{self.name}' as configured has no counterpart in torchvision or transformers.")

@@ -1,0 +1,97 @@
+"""torchvision's ResNets and MobileNetV2 as backbones: four stages, the last ones dilated instead of strided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torchvision
+from torch import Tensor, nn
+from torchvision.models.mobilenetv2 import InvertedResidual
+
+BackboneName = Literal["resnet50", "resnet101", "mobilenet_v2"]
+Block = Literal["v1.5", "v1"]
+
+
+class ResNet(nn.Module):
+    """ResNet-50 or -101 without its classifier, named as torchvision names it.
+
+    Shapes: image (B, 3, H, W) to stages of 256, 512, 1024 and 2048 channels at strides 4, 8, 16 and 16 (or 8 from
+    the second on). In a block of kind ``v1`` the stride is on the first 1×1 convolution, as in the original paper;
+    torchvision's own, ``v1.5``, has it on the 3×3. Weights of one kind work badly in the other.
+    """
+
+    widths = (256, 512, 1024, 2048)
+
+    def __init__(self, name: Literal["resnet50", "resnet101"], stride: Literal[8, 16], block: Block) -> None:
+        super().__init__()
+        make = getattr(torchvision.models, name)
+        body = make(weights=None, replace_stride_with_dilation=[False, stride == 8, True])
+        self.conv1, self.bn1, self.relu, self.maxpool = body.conv1, body.bn1, body.relu, body.maxpool
+        self.layer1, self.layer2, self.layer3, self.layer4 = body.layer1, body.layer2, body.layer3, body.layer4
+        if block == "v1":
+            for layer in self._layers():
+                first: Any = layer[0]
+                first.conv1.stride, first.conv2.stride = first.conv2.stride, first.conv1.stride
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return the four stages."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(image))))
+        stages = []
+        for layer in self._layers():
+            x = layer(x)
+            stages.append(x)
+        return tuple(stages)
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the residual blocks."""
+        for layer in self._layers():
+            yield from layer
+
+    def _layers(self) -> tuple[nn.Sequential, ...]:
+        return self.layer1, self.layer2, self.layer3, self.layer4
+
+
+class MobileNetV2(nn.Module):
+    """MobileNetV2 up to its last inverted residual, named as torchvision names it.
+
+    Shapes: image (B, 3, H, W) to stages of 24, 32, 96 and 320 channels at strides 4, 8, 16 and 16 (or 8 from the
+    second on). The 1280-wide convolution after them serves classification and is left out.
+    """
+
+    widths = (24, 32, 96, 320)
+    ends = (3, 6, 13, 17)
+
+    def __init__(self, stride: Literal[8, 16]) -> None:
+        super().__init__()
+        features = torchvision.models.mobilenet_v2(weights=None).features
+        self.features = nn.Sequential(*list(features)[: self.ends[-1] + 1])
+        if stride == 8:
+            self._dilate(7, 13, 2)
+        self._dilate(14, 17, 2 * 16 // stride)
+
+    def _dilate(self, first: int, last: int, dilation: int) -> None:
+        """Take the stride off a stage; its later blocks are dilated to see as far as before, its first as its input."""
+        for index in range(first, last + 1):
+            rate = dilation // 2 if index == first else dilation
+            for conv in self.features[index].modules():
+                if isinstance(conv, nn.Conv2d) and conv.kernel_size == (3, 3):
+                    conv.stride, conv.dilation, conv.padding = (1, 1), (rate, rate), (rate, rate)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return the four stages."""
+        x, stages = image, []
+        for index, layer in enumerate(self.features):
+            x = layer(x)
+            if index in self.ends:
+                stages.append(x)
+        return tuple(stages)
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the inverted residuals."""
+        return (layer for layer in self.features if isinstance(layer, InvertedResidual))
+
+
+def make_backbone(name: BackboneName, stride: Literal[8, 16], block: Block) -> ResNet | MobileNetV2:
+    """Return a backbone with random weights."""
+    return MobileNetV2(stride) if name == "mobilenet_v2" else ResNet(name, stride, block)

@@ -1,0 +1,121 @@
+"""DeepLabV3 and DeepLabV3+ on torchvision's backbones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from faircl.errors import UserError
+from faircl.models.aspp import WIDTH, DeepLabHead, DeepLabPlusHead, MiBHead
+from faircl.models.backbones import BackboneName, Block, MobileNetV2, ResNet, make_backbone
+from faircl.models.names import torchvision_names
+from faircl.models.segmenter import Segmenter
+from faircl.models.weights import WeightsConfig, download, load_parts, read_weights
+
+_IGNORED = re.compile(r"fc\.|features\.18\.|aux_classifier\.|classifier\.(1\.|4\.|weight|bias)")
+"""Keys of whole torchvision networks that a segmenter has no place for: classifiers and what leads only to them."""
+
+
+class DeepLabV3PlusConfig(WeightsConfig):
+    """Hyper-parameters of DeepLabV3+."""
+
+    name: str = "deeplabv3plus"
+    backbone: BackboneName = Field("resnet101", description="resnet50, resnet101 or mobilenet_v2")
+    stride: Literal[8, 16] = Field(16, description="output stride of the backbone")
+    rates: tuple[int, int, int] | None = Field(
+        None, description="dilation rates of ASPP; unset: 6, 12, 18 at stride 16 and twice that at stride 8"
+    )
+    block: Block = Field(
+        "v1.5", description="ResNet blocks with the stride on the 3×3 (v1.5) or on the first 1×1 (v1); as the weights"
+    )
+
+    def dilation_rates(self) -> Sequence[int]:
+        """Return ASPP's rates."""
+        return self.rates or tuple(rate * 16 // self.stride for rate in (6, 12, 18))
+
+
+class DeepLabV3Config(DeepLabV3PlusConfig):
+    """Hyper-parameters of DeepLabV3."""
+
+    name: str = "deeplabv3"
+    head: Literal["torchvision", "mib"] = Field(
+        "torchvision", description="torchvision's ASPP head, or the lighter one of MiB and PLOP"
+    )
+
+
+class _DeepLab(Segmenter):
+    """What both have in common: backbone, weights, blocks."""
+
+    backbone: ResNet | MobileNetV2
+
+    def __init__(self, config: DeepLabV3PlusConfig, decoder: nn.Module, backbone: ResNet | MobileNetV2) -> None:
+        super().__init__(backbone, decoder, embedding_width=WIDTH, stage_widths=backbone.widths)
+        self.config = config
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the backbone's blocks."""
+        return self.backbone.blocks()
+
+    def load_pretrained(self) -> None:
+        """Load torchvision's ImageNet weights or a file of a backbone or of torchvision's whole DeepLabV3."""
+        source = self.config.weights
+        if source == "none":
+            return
+        if self.config.from_library:
+            state = download(f"torchvision's {self.config.backbone}", lambda: _imagenet(self.config.backbone))
+        else:
+            state = read_weights(source)
+        state = torchvision_names(state)
+        label = f"network '{self.name}' with {self.config.backbone}"
+        whole = any(key.startswith("backbone.") for key in state)
+        parts: dict[str, nn.Module] = {"backbone.": self.backbone} if whole else {"": self.backbone}
+        if whole and isinstance(self.decoder, DeepLabHead) and any(key.startswith("classifier.") for key in state):
+            parts["classifier."] = self.decoder
+        load_parts(parts, state, source=source, label=label, ignored=_IGNORED)
+
+
+class DeepLabV3(_DeepLab):
+    """DeepLabV3, as torchvision has it."""
+
+    Config = DeepLabV3Config
+    name = "deeplabv3"
+    summary = "DeepLabV3 on ResNet-50, ResNet-101 or MobileNetV2, stride 8 or 16, 256-wide embedding"
+
+    def __init__(self, config: DeepLabV3Config) -> None:
+        backbone = make_backbone(config.backbone, config.stride, config.block)
+        head = DeepLabHead if config.head == "torchvision" else MiBHead
+        super().__init__(config, head(backbone.widths[-1], config.dilation_rates()), backbone)
+
+    def library_state(self) -> dict[str, Tensor]:
+        """Return the weights as ``torchvision.models.segmentation.deeplabv3_resnet101`` (or 50) loads them."""
+        if not (isinstance(self.decoder, DeepLabHead) and isinstance(self.backbone, ResNet)):
+            raise UserError(
+                "torchvision has DeepLabV3 with its own head on ResNets only; there is nothing to export to."
+            )
+        weight, bias = self.classifier.weight_and_bias()
+        state = {f"backbone.{key}": value for key, value in self.backbone.state_dict().items()}
+        state |= {f"classifier.{key}": value for key, value in self.decoder.state_dict().items()}
+        return state | {"classifier.4.weight": weight.detach()[:, :, None, None], "classifier.4.bias": bias.detach()}
+
+
+class DeepLabV3Plus(_DeepLab):
+    """DeepLabV3+, with its stride-4 skip."""
+
+    Config = DeepLabV3PlusConfig
+    name = "deeplabv3plus"
+    summary = "DeepLabV3+: the same backbones, finer logits through a stride-4 skip"
+
+    def __init__(self, config: DeepLabV3PlusConfig) -> None:
+        backbone = make_backbone(config.backbone, config.stride, config.block)
+        super().__init__(config, DeepLabPlusHead(backbone.widths, config.dilation_rates()), backbone)
+
+
+def _imagenet(backbone: BackboneName) -> dict[str, Tensor]:
+    from torchvision.models import get_model_weights
+
+    state: dict[str, Tensor] = get_model_weights(backbone)["IMAGENET1K_V1"].get_state_dict(check_hash=True)
+    return state

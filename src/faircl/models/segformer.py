@@ -1,0 +1,159 @@
+"""SegFormer B0 to B5 on transformers' encoder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from faircl.errors import UserError
+from faircl.models.mlp_decoder import MlpDecoder
+from faircl.models.names import segformer_library_names, segformer_names
+from faircl.models.segmenter import Segmenter
+from faircl.models.weights import State, WeightsConfig, download, load_parts, read_weights
+
+Variant = Literal["b0", "b1", "b2", "b3", "b4", "b5"]
+BARE_WIDTH = 256
+_IGNORED = re.compile(r"classifier\.|decode_head\.classifier\.|head\.")
+
+
+class _Size(NamedTuple):
+    depths: tuple[int, int, int, int]
+    widths: tuple[int, int, int, int]
+    decoder: int
+
+
+_SMALL, _LARGE = (32, 64, 160, 256), (64, 128, 320, 512)
+SIZES: dict[str, _Size] = {
+    "b0": _Size((2, 2, 2, 2), _SMALL, 256),
+    "b1": _Size((2, 2, 2, 2), _LARGE, 256),
+    "b2": _Size((3, 4, 6, 3), _LARGE, 768),
+    "b3": _Size((3, 4, 18, 3), _LARGE, 768),
+    "b4": _Size((3, 8, 27, 3), _LARGE, 768),
+    "b5": _Size((3, 6, 40, 3), _LARGE, 768),
+}
+
+
+class SegFormerConfig(WeightsConfig):
+    """Hyper-parameters of SegFormer."""
+
+    name: str = "segformer"
+    variant: Variant = Field("b3", description="size, b0 to b5")
+    decoder: Literal["mlp", "bare"] = Field(
+        "mlp",
+        description="SegFormer's own decoder, or the 256-wide one without norm and activation of FairCL's released "
+        "code (with variant b2)",
+    )
+    drop_path: float = Field(0.1, ge=0, lt=1, description="stochastic depth of the last block")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout before the classifier; the bare decoder has none")
+
+
+class SegFormer(Segmenter):
+    """Mix transformer with an all-MLP decoder at stride 4."""
+
+    Config = SegFormerConfig
+    name = "segformer"
+    summary = "SegFormer B0 to B5 at stride 4, 256- or 768-wide embedding; has attentions"
+    has_attentions = True
+
+    backbone: MixTransformer
+    decoder: MlpDecoder
+
+    def __init__(self, config: SegFormerConfig) -> None:
+        size, bare = SIZES[config.variant], config.decoder == "bare"
+        width = BARE_WIDTH if bare else size.decoder
+        super().__init__(
+            MixTransformer(size, config.drop_path),
+            MlpDecoder(size.widths, width, bare),
+            embedding_width=width,
+            stage_widths=size.widths,
+            dropout=0.0 if bare else config.dropout,
+        )
+        self.config = config
+
+    def features(self, image: Tensor, attentions: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        """Return the four stages and, if asked for, the attention of every block."""
+        return self.backbone(image, attentions)  # type: ignore[no-any-return]
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the transformer blocks."""
+        for stage in self.backbone.stages:
+            yield from stage.blocks
+
+    def load_pretrained(self) -> None:
+        """Load the encoder, or the whole network where the file has a decoder that fits ours."""
+        source = self.config.weights
+        if source == "none":
+            return
+        if self.config.from_library:
+            state = download(f"nvidia/mit-{self.config.variant}", lambda: _imagenet(self.config.variant))
+        else:
+            state = read_weights(source)
+        state = segformer_names(state)
+        parts: dict[str, nn.Module] = {"": self.backbone}
+        if "decoder.fuse.weight" in state and not self.decoder.bare:
+            parts["decoder."] = self.decoder
+        label = f"network '{self.name}' {self.config.variant}"
+        load_parts(parts, state, source=source, label=label, ignored=_IGNORED)
+
+    def library_state(self) -> State:
+        """Return the weights as transformers' ``SegformerForSemanticSegmentation`` loads them."""
+        if self.decoder.bare:
+            raise UserError("transformers' SegFormer has no bare decoder; there is nothing to export to.")
+        weight, bias = self.classifier.weight_and_bias()
+        state = {f"segformer.{key}": value for key, value in self.backbone.state_dict().items()}
+        state |= segformer_library_names(self.decoder.state_dict())
+        head = {"weight": weight.detach()[:, :, None, None], "bias": bias.detach()}
+        return state | {f"decode_head.classifier.{key}": value for key, value in head.items()}
+
+
+class MixTransformer(nn.Module):
+    """transformers' SegFormer encoder as a backbone.
+
+    Shapes: image (B, 3, H, W) to four stages at strides 4, 8, 16 and 32; attentions (B, heads, queries, keys) of
+    every block. The fused attention has no weights to show, so asking for them takes the plain one.
+    """
+
+    def __init__(self, size: _Size, drop_path: float) -> None:
+        super().__init__()
+        from transformers import SegformerConfig, SegformerModel
+
+        config = SegformerConfig(
+            depths=list(size.depths), hidden_sizes=list(size.widths), drop_path_rate=drop_path, num_labels=1
+        )
+        self.stages: Any = SegformerModel(config).stages
+
+    def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        """Return stages and attentions."""
+        if not attentions:
+            return self._stages(image), None
+        maps: list[Tensor] = []
+        with ExitStack() as shown:
+            for stage in self.stages:
+                for block in stage.blocks:
+                    hook = block.attention.register_forward_hook(lambda _, __, output: maps.append(output[1]))
+                    shown.callback(hook.remove)
+            # All blocks share one configuration.
+            config = self.stages[0].blocks[0].attention.config
+            shown.callback(setattr, config, "_attn_implementation", config._attn_implementation)
+            config._attn_implementation = "eager"
+            return self._stages(image), tuple(maps)
+
+    def _stages(self, image: Tensor) -> tuple[Tensor, ...]:
+        x, stages = image, []
+        for stage in self.stages:
+            x = stage(x)
+            stages.append(x)
+        return tuple(stages)
+
+
+def _imagenet(variant: str) -> State:
+    from transformers import SegformerModel
+
+    loaded: Any = SegformerModel.from_pretrained(f"nvidia/mit-{variant}")
+    state: State = loaded.state_dict()
+    return state

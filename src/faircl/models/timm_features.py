@@ -1,0 +1,155 @@
+"""Any timm backbone that gives feature maps, under a light decoder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from faircl.errors import UserError, did_you_mean
+from faircl.models.mlp_decoder import MlpDecoder
+from faircl.models.segmenter import Segmenter
+from faircl.models.weights import State, WeightsConfig, download, load_parts, read_weights
+
+
+class TimmConfig(WeightsConfig):
+    """Hyper-parameters of a timm backbone with a light decoder."""
+
+    name: str = "timm"
+    backbone: str = Field("convnext_tiny", description="a timm model with feature maps, with or without a tag")
+    width: int = Field(256, ge=8, description="channels of the embedding")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout before the classifier")
+
+
+class Timm(Segmenter):
+    """The backbone's feature maps from stride 4 on, fused by an all-MLP decoder."""
+
+    Config = TimmConfig
+    name = "timm"
+    summary = "any timm backbone with feature maps (ConvNeXt, Swin, EfficientNet …) under an all-MLP decoder"
+
+    backbone: FeatureMaps
+
+    def __init__(self, config: TimmConfig) -> None:
+        backbone = FeatureMaps(config.backbone)
+        super().__init__(
+            backbone,
+            MlpDecoder(backbone.widths, config.width),
+            embedding_width=config.width,
+            stage_widths=backbone.widths,
+            dropout=config.dropout,
+            **statistics(config.backbone),
+        )
+        self.config = config
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the children of every stage."""
+        for stage in self.backbone.net.children():
+            yield from stage if isinstance(stage, nn.Sequential | nn.ModuleList) else ()
+
+    def load_pretrained(self) -> None:
+        """Load timm's weights, or a file with timm's names."""
+        name, source = self.config.backbone, self.config.weights
+        if source == "none":
+            return
+        if self.config.from_library:
+            state: State = download(f"timm's {name}", lambda: FeatureMaps(name, pretrained=True).net.state_dict())
+        else:
+            state = self._feature_names(read_weights(source))
+        label = f"network '{self.name}' with {name}"
+        load_parts({"": self.backbone.net}, state, source=source, label=label, ignored=re.compile(r"(?!)"))
+
+    def _feature_names(self, state: State) -> State:
+        """Rename a whole model's weights to those of its feature maps; drop what leads to the classifier alone."""
+        import timm
+
+        with torch.device("meta"):
+            whole = set(timm.create_model(self.config.backbone).state_dict())
+        ours = {_flattened(key): key for key in self.backbone.net.state_dict()}
+        return {ours.get(_flattened(k), k): v for k, v in state.items() if _flattened(k) in ours or k not in whole}
+
+
+class FeatureMaps(nn.Module):
+    """timm's feature extraction: image (B, 3, H, W) to maps (B, D_s, h_s, w_s) at strides of 4 and more."""
+
+    def __init__(self, name: str, pretrained: bool = False) -> None:
+        super().__init__()
+        self.net: Any = create(name, features_only=True, pretrained=pretrained)
+        strides: list[int] = self.net.feature_info.reduction()
+        self.patch = _patch(self.net, name, strides)
+        self.channels_last = str(getattr(self.net, "output_fmt", "")).endswith("NHWC")
+        self.chosen = [index for index, stride in enumerate(strides) if stride >= 4]
+        widths = self.net.feature_info.channels()
+        self.widths = tuple(widths[index] for index in self.chosen)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return the feature maps, channels first whatever the network's own order."""
+        maps = self.net(whole_patches(image, self.patch))
+        chosen = (maps[index] for index in self.chosen)
+        return tuple(x.permute(0, 3, 1, 2) if self.channels_last else x for x in chosen)
+
+
+@torch.no_grad()
+def _patch(net: nn.Module, name: str, strides: list[int]) -> tuple[int, int]:
+    """Return what image sides must be a multiple of: the first stride for most networks, the last for some."""
+    error: Exception | None = None
+    net.eval()
+    for stride in (strides[0], strides[-1]):
+        side = stride * (64 // stride | 1)
+        try:
+            net(torch.zeros(1, 3, side, side + 2 * stride))
+        except (RuntimeError, AssertionError, ValueError) as problem:
+            error = problem
+            continue
+        net.train()
+        return stride, stride
+    raise UserError(f"timm's {name} takes images of certain sizes only: {' '.join(str(error).split())}.")
+
+
+def whole_patches(image: Tensor, patch: tuple[int, int]) -> Tensor:
+    """Resize an image to the nearest multiples of a patch, so that maps at its stride cover exactly the image."""
+    sides = zip(image.shape[-2:], patch, strict=True)
+    size = tuple(max(1, round(side / patch)) * patch for side, patch in sides)
+    if size == tuple(image.shape[-2:]):
+        return image
+    return F.interpolate(image, size, mode="bilinear", align_corners=False)
+
+
+def create(name: str, **options: Any) -> Any:
+    """Make a timm model that takes images of any size where it can; an unknown name is a sentence."""
+    import timm
+
+    if not timm.is_model(name):
+        near = did_you_mean(name, timm.list_models())
+        raise UserError(f"timm has no model '{name}'.{near} 'timm.list_models()' lists them all.")
+    error: Exception | None = None
+    # Transformers with fixed positions or windows have a switch for other sizes; its name differs.
+    for free_size in ({"strict_img_size": False}, {"dynamic_img_size": True}, {}):
+        try:
+            return timm.create_model(name, **options, **free_size)
+        except TypeError as problem:
+            error = problem
+        except (RuntimeError, AttributeError, ValueError) as problem:
+            error = problem
+            break
+    if options.get("pretrained"):
+        raise error or RuntimeError("timm made no model")
+    raise UserError(f"timm's {name} cannot be used here: {' '.join(str(error).split())}.")
+
+
+def statistics(name: str) -> dict[str, Any]:
+    """Return the mean and standard deviation of images that a timm model was trained with."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name)
+    return {} if config is None else {"mean": config.mean, "std": config.std}
+
+
+def _flattened(key: str) -> str:
+    """Feature extraction flattens ``stages.0.blocks`` to ``stages_0.blocks`` and wraps others in ``model``."""
+    return key.removeprefix("model.").replace(".", "_")

@@ -1,0 +1,127 @@
+"""Plain vision transformers, DINOv2 above all, with a light decoder: meant frozen or at a low learning rate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from faircl.errors import UserError
+from faircl.models.mlp_decoder import MlpDecoder
+from faircl.models.names import vit_names
+from faircl.models.segmenter import Segmenter
+from faircl.models.timm_features import create, statistics, whole_patches
+from faircl.models.weights import State, WeightsConfig, download, load_parts, read_weights
+
+_IGNORED = re.compile(r"head\.|head_dist\.|fc_norm\.|mask_token|pooler\.")
+
+
+class ViTConfig(WeightsConfig):
+    """Hyper-parameters of a vision transformer with a light decoder."""
+
+    name: str = "vit"
+    backbone: str = Field("vit_small_patch14_dinov2", description="a timm vision transformer, with or without a tag")
+    layers: int = Field(4, ge=1, description="blocks, evenly spaced and the last among them, that the decoder sees")
+    width: int = Field(256, ge=8, description="channels of the embedding")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout before the classifier")
+
+
+class ViT(Segmenter):
+    """Feature maps of several depths at patch stride, fused by an all-MLP decoder."""
+
+    Config = ViTConfig
+    name = "vit"
+    summary = "vision transformer of timm (DINOv2 …) under an all-MLP decoder, any image size; has attentions"
+    has_attentions = True
+
+    backbone: PatchFeatures
+
+    def __init__(self, config: ViTConfig) -> None:
+        backbone = PatchFeatures(config.backbone, config.layers)
+        super().__init__(
+            backbone,
+            MlpDecoder(backbone.widths, config.width),
+            embedding_width=config.width,
+            stage_widths=backbone.widths,
+            dropout=config.dropout,
+            **statistics(config.backbone),
+        )
+        self.config = config
+
+    def features(self, image: Tensor, attentions: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        """Return the chosen depths' maps and, if asked for, the attention of every block."""
+        return self.backbone(image, attentions)  # type: ignore[no-any-return]
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the transformer blocks."""
+        yield from self.backbone.net.blocks
+
+    def load_pretrained(self) -> None:
+        """Load timm's weights, or a file with timm's, transformers' or DINOv2's own names."""
+        name, source = self.config.backbone, self.config.weights
+        if source == "none":
+            return
+        if self.config.from_library:
+            state: State = download(
+                f"timm's {name}", lambda: PatchFeatures(name, self.config.layers, pretrained=True).net.state_dict()
+            )
+        else:
+            state = self._as_timm(vit_names(read_weights(source)))
+        label = f"network '{self.name}' with {name}"
+        load_parts({"": self.backbone.net}, state, source=source, label=label, ignored=_IGNORED)
+
+    def _as_timm(self, state: State) -> State:
+        """Let timm translate older names and fit the position embedding to its grid, as far as it can."""
+        from timm.models.vision_transformer import checkpoint_filter_fn
+
+        try:
+            translated: State = checkpoint_filter_fn(dict(state), self.backbone.net)
+        except (RuntimeError, KeyError, AttributeError, AssertionError, IndexError):
+            return state  # another network's weights: what does not fit is reported by name
+        return translated
+
+
+class PatchFeatures(nn.Module):
+    """A timm vision transformer as a backbone.
+
+    Shapes: image (B, 3, H, W) to ``layers`` maps (B, D, h, w), normalised, at the stride of a patch; attentions
+    (B, heads, tokens, tokens) of every block, class and register tokens first. An image whose sides are no multiples
+    of the patch is resized to the nearest ones, so that the maps cover exactly the image.
+    """
+
+    def __init__(self, name: str, layers: int, pretrained: bool = False) -> None:
+        super().__init__()
+        self.net: Any = create(name, num_classes=0, pretrained=pretrained)
+        if not (hasattr(self.net, "forward_intermediates") and hasattr(self.net, "blocks")):
+            raise UserError(f"timm's {name} is no plain vision transformer; use it as model.name: timm.")
+        depth = len(self.net.blocks)
+        if layers > depth:
+            raise UserError(f"Setting model.layers: {name} has {depth} blocks, found {layers}.")
+        self.depths = [depth * (index + 1) // layers - 1 for index in range(layers)]
+        self.patch: tuple[int, int] = tuple(self.net.patch_embed.patch_size)
+        self.widths = (int(self.net.embed_dim),) * layers
+
+    def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        """Return stages and attentions."""
+        image = whole_patches(image, self.patch)
+        if not attentions:
+            return self._maps(image), None
+        seen: list[Tensor] = []
+        with ExitStack() as shown:
+            for block in self.net.blocks:
+                hook = block.attn.attn_drop.register_forward_hook(lambda _, __, output: seen.append(output))
+                shown.callback(hook.remove)
+                shown.callback(setattr, block.attn, "fused_attn", block.attn.fused_attn)
+                block.attn.fused_attn = False  # the fused attention has no weights to show
+            return self._maps(image), tuple(seen)
+
+    def _maps(self, image: Tensor) -> tuple[Tensor, ...]:
+        return tuple(
+            self.net.forward_intermediates(
+                image, indices=self.depths, norm=True, output_fmt="NCHW", intermediates_only=True
+            )
+        )

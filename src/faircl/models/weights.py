@@ -1,0 +1,139 @@
+"""Starting weights: none, the library's own download, or a local file; what does not fit is said in one sentence."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import torch
+from pydantic import Field
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from faircl.errors import UserError
+from faircl.models.segmenter import ModelConfig
+
+State = dict[str, Tensor]
+
+_LIBRARY = ("imagenet", "pretrained")
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "net")
+"""Names under which training scripts keep the weights beside optimisers and counters."""
+
+
+class WeightsConfig(ModelConfig):
+    """Hyper-parameters of a network that can start from trained weights."""
+
+    weights: str = Field(
+        "none",
+        description="starting weights: none, imagenet (downloaded by the network's library), or a .safetensors or "
+        ".pth file",
+    )
+
+    @property
+    def from_library(self) -> bool:
+        """Whether the network's library downloads the weights."""
+        return self.weights in _LIBRARY
+
+
+def download(what: str, load: Callable[[], State]) -> State:
+    """Let a library fetch weights; being offline is a sentence, not a traceback."""
+    try:
+        return load()
+    except Exception as error:  # every library fails to download in its own way
+        raise UserError(
+            f"Cannot download the weights of {what} ({type(error).__name__}: {_short(error)}); check the connection, "
+            "or give a local file as model.weights."
+        ) from None
+
+
+def read_weights(source: str) -> State:
+    """Read tensors from a .safetensors file, or from a .pth one without running any code in it."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path = path / "model.safetensors"  # a Hugging Face folder
+    if not path.is_file():
+        raise UserError(
+            f"There are no weights at {path}; expected none, imagenet, or a .safetensors or .pth file as model.weights."
+        )
+    try:
+        loaded = load_file(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    except (SafetensorError, BadZipFile, EOFError, OSError, RuntimeError, ValueError, KeyError) as error:
+        raise UserError(f"Cannot read the weights {path}: {_short(error)}; the file is damaged or cut short.") from None
+    return _tensors(loaded, path)
+
+
+def _read_pickle(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "Weights only load failed" not in str(error):
+            raise ValueError(str(error)) from None
+        raise UserError(
+            f"The weights {path} hold more than tensors, and none of it was run; save the state dict alone, or as "
+            ".safetensors."
+        ) from None
+
+
+def _tensors(loaded: Any, path: Path) -> State:
+    """Return the tensors of a loaded file, unwrapped from a training script's checkpoint and from ``module.``."""
+    while isinstance(loaded, Mapping):
+        inner = next((loaded[key] for key in _WRAPPERS if isinstance(loaded.get(key), Mapping)), None)
+        if inner is None:
+            break
+        loaded = inner
+    if not isinstance(loaded, Mapping):
+        raise UserError(f"The weights {path} are a {type(loaded).__name__}; expected names with tensors.")
+    state = {str(key): value for key, value in loaded.items() if isinstance(value, Tensor)}
+    if not state:
+        raise UserError(f"The weights {path} hold no tensors; expected a state dict.")
+    if all(key.startswith("module.") for key in state):  # as DistributedDataParallel saves
+        state = {key.removeprefix("module."): value for key, value in state.items()}
+    return state
+
+
+def load_parts(
+    parts: Mapping[str, nn.Module], state: State, *, source: str, label: str, ignored: re.Pattern[str]
+) -> None:
+    """Load a state whose keys carry a prefix per module; every difference is reported in one sentence.
+
+    ``ignored`` matches the start of keys that a file may have and the network need not. BatchNorm's batch counters,
+    which old files lack, may be missing.
+    """
+    expected = {prefix + key: value for prefix, part in parts.items() for key, value in part.state_dict().items()}
+    missing = [key for key in expected if key not in state and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in state if key not in expected and not ignored.match(key)]
+    shapes = [
+        f"{key} (found {_shape(state[key])}, expected {_shape(value)})"
+        for key, value in expected.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    problems = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
+    if any(keys for _, keys in problems):
+        found = "; ".join(f"{len(keys)} {what}: {_some(keys)}" for what, keys in problems if keys)
+        raise UserError(
+            f"The weights {source} do not fit {label}: {found}; give the weights of that network, or set the network "
+            "they belong to."
+        )
+    broken = [key for key in expected if key in state and not state[key].isfinite().all()]
+    if broken:
+        raise UserError(f"The weights {source} are not finite: {_some(broken)}.")
+    for prefix, part in parts.items():
+        own = {key.removeprefix(prefix): state[key] for key in expected if key.startswith(prefix) and key in state}
+        part.load_state_dict(own, strict=False)
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(keys[:2]) + (", …" if len(keys) > 2 else "")
+
+
+def _shape(value: Tensor) -> str:
+    return "×".join(map(str, value.shape)) or "a number"
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:160].rstrip(" .;:") or type(error).__name__
