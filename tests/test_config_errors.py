@@ -62,7 +62,7 @@ def test_unknown_part(setting, words):
         ("seed=abc", ["seed", "integer", "'abc'"]),
         ("train.batch=0", ["train.batch", "greater than or equal to 1"]),
         ("train.batch=[1]", ["train.batch", "integer"]),
-        ("train.precision=fp8", ["train.precision", "'fp32', 'bf16' or 'fp16'", "'fp8'"]),
+        ("train.precision=fp8", ["train.precision", "'fp32', 'bf16', 'fp16' or 'fp64'", "'fp8'"]),
         ("optim.lr=0", ["optim.lr", "greater than 0"]),
         ("optim.lr=fast", ["optim.lr", "number", "'fast'"]),
         ("optim=3", ["optim", "dictionary", "3"]),

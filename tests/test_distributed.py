@@ -1,54 +1,184 @@
-"""Sums and means over two processes equal those of one; gradients, averaged as DDP does, too."""
+"""What processes do together equals what one does alone: sums, gradients, queues, assigned labels, evaluation."""
 
-import os
-
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
-from faircl.distributed import global_mean, global_sum, world_size
+from faircl.data.index import index_labels
+from faircl.data.loader import AssignedLabels, CountedBatches
+from faircl.data.sample import IGNORE
+from faircl.data.scenes import SceneData
+from faircl.distributed import gather, gather_objects, global_mean, global_sum, on_first, rank, share_of, world_size
+from faircl.engine.evaluate import evaluate
+from faircl.errors import UserError
 from faircl.losses import class_histogram, kl_from_uniform
+from faircl.methods.assignment import Assignment, RejectingAssigner
+from faircl.models.small import Small, SmallConfig
+from faircl.progress import Silence
+from faircl.prototypes import PrototypeBank, sample_keys
+from faircl.scenario import build_scenario
+from processes import start
 
-ROWS = (3, 1)  # unequal shares of four images
+WORLD = 3
+IMAGES = 7  # no multiple of the processes
 
 
-def data():
+def maps():
     gen = torch.Generator().manual_seed(0)
-    logits = torch.randn((4, 3, 2, 2), generator=gen, dtype=torch.float64)
-    return logits, torch.rand((4, 2, 2), generator=gen) > 0.3
+    logits = torch.randn((IMAGES, 3, 2, 2), generator=gen, dtype=torch.float64)
+    return logits, torch.rand((IMAGES, 2, 2), generator=gen) > 0.3
 
 
-def loss(scale, logits, valid):
+def gradient():
+    """Loss and gradient over all images, averaged over processes as DDP does."""
+    logits, valid = (part[rank() :: world_size()] for part in maps())
+    scale = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
     scaled = scale * logits
     mean = global_mean((scaled.square().sum(1) * valid).sum(), valid.sum())
-    return mean + kl_from_uniform(class_histogram(scaled, valid))
+    loss = mean + kl_from_uniform(class_histogram(scaled, valid))
+    loss.backward()
+    return [(global_sum(value) / world_size()).item() for value in (loss, scale.grad)]
 
 
-def work(rank, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    logits, valid = (part.split(ROWS)[rank] for part in data())
-    scale = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
-    value = loss(scale, logits, valid)
-    value.backward()
-    dist.all_reduce(scale.grad)
-    assert world_size() == 2
-    assert global_sum(torch.tensor(rank + 1)).item() == 3
-    torch.save((value.detach(), scale.grad / 2), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+def queues(as_map):
+    """A bank that was given five batches of features; classes 1 and 4 never come, 2 is frozen."""
+    bank = PrototypeBank(2, 9, 2, 0.9)
+    bank.begin_step(3, True)
+    bank.push(torch.ones(1, 2), torch.tensor([2]), torch.tensor([0]), 1)
+    bank.begin_step(6, True)
+    gen = torch.Generator().manual_seed(1)
+    for batch in range(5):
+        features = torch.randn((IMAGES, 2, 4, 5), generator=gen)
+        labels = torch.tensor([0, 2, 3, 5, IGNORE])[torch.randint(5, (IMAGES, 4, 5), generator=gen)]
+        features, labels, draws = (
+            part[rank() :: world_size()] for part in (features, labels, IMAGES * batch + torch.arange(IMAGES))
+        )
+        rows = features if as_map else features.permute(0, 2, 3, 1).flatten(0, 2)
+        bank.push(rows, labels.flatten(), sample_keys(draws, 4, 5), 4)
+        bank.update(batch + 1)
+    return [value.clone() for value in (bank.queue, bank.filled, bank.head, bank.prototypes)]
 
 
-@pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
-def test_two_processes_equal_one(tmp_path):
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    mp.start_processes(work, (str(tmp_path),), nprocs=2, start_method="spawn")
-    scale = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
-    whole = loss(scale, *data())
-    whole.backward()
-    shares = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
-    values, gradients = zip(*shares, strict=True)
-    assert sum(values).item() / 2 == pytest.approx(whole.item(), abs=1e-12)
-    assert [g.item() for g in gradients] == pytest.approx([scale.grad.item()] * 2, abs=1e-12)
+def assigned():
+    """Masks with the most doubtful tenth rejected, and the pixels kept."""
+    gen = torch.Generator().manual_seed(2)
+    labels, doubt = torch.randint(3, (IMAGES, 6, 6), generator=gen), torch.rand((IMAGES, 6, 6), generator=gen)
+    assigner, into = RejectingAssigner(3, 0.1), AssignedLabels()
+    for k in share_of(range(IMAGES)):
+        assigner.add([str(k)], Assignment(labels[k : k + 1], doubt[k : k + 1]), labels[k : k + 1] < 3)
+    kept = assigner.store(into)
+    return kept.tolist(), {id: into[id].tolist() for id in sorted(into)}
+
+
+def evaluated(images, examples):
+    data = SceneData(8, images, 32)
+    train, test = (index_labels(data, split) for split in ("train", "test"))
+    classes = tuple(range(1, len(data.classes.names)))
+    scenario = build_scenario(data.classes, (classes,), train, test, task="offline")
+    torch.manual_seed(0)
+    model = Small(SmallConfig(width=8, embedding=8, norm="group"))
+    torch.nn.init.normal_(model.classifier.grow(scenario.channels(0)).weight)
+    metrics, kept = evaluate(
+        model, data, "test", scenario, 0, batch=2, workers=0, reporter=Silence(), examples=examples
+    )
+    return metrics.to_json(), [mask.tolist() for mask in kept]
+
+
+def fail():
+    raise UserError("the folder is not free")
+
+
+def caught(work):
+    with pytest.raises(Exception, match=r".") as found:
+        on_first(work)
+    return found.type, str(found.value)
+
+
+def batches():
+    return list(CountedBatches(11, 5, 6, seed=3, step=1))
+
+
+def everything():
+    return {
+        "gradient": gradient(),
+        "map": queues(True),
+        "flat": queues(False),
+        "assigned": assigned(),
+        "few": evaluated(2, 4),
+        "many": evaluated(IMAGES, 5),
+        "none wanted": evaluated(IMAGES, 0),
+        "first": on_first(lambda: ("of", rank())),
+        "caught": caught(fail),
+        "bug": caught(lambda: {}["nothing"]),
+        "again": on_first(lambda: "still together"),
+        "batches": batches(),
+        "ranks": gather(torch.tensor([rank()])).tolist(),
+        "objects": gather_objects({rank()}),
+    }
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return everything()
+
+
+@pytest.fixture(scope="module")
+def together():
+    if not dist.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    return start(WORLD, everything)
+
+
+def test_a_loss_and_its_gradient(alone, together):
+    for found in together:
+        assert found["gradient"] == pytest.approx(alone["gradient"], abs=1e-12)
+
+
+@pytest.mark.parametrize("form", ["map", "flat"])
+def test_queues_and_prototypes_are_those_of_one_process(form, alone, together):
+    assert alone["map"][1].tolist() == [9, 0, 0, 9, 0, 9]
+    for found in (alone, *together):
+        for value, expected in zip(found[form], alone["map"], strict=True):
+            assert torch.equal(value, expected)
+
+
+def test_every_process_has_all_assigned_labels(alone, together):
+    kept, masks = alone["assigned"]
+    assert sorted(masks) == [str(k) for k in range(IMAGES)]
+    assert 0.85 < sum(kept) / (36 * IMAGES) < 0.95
+    assert all(found["assigned"] == alone["assigned"] for found in together)
+
+
+@pytest.mark.parametrize("which", ["few", "many", "none wanted"])
+def test_every_image_is_evaluated_once(which, alone, together):
+    metrics, examples = alone[which]
+    images, wanted = {"few": (2, 2), "many": (IMAGES, 5), "none wanted": (IMAGES, 0)}[which]
+    assert sum(c["pixels"] for c in metrics["classes"]) == images * 32 * 32
+    assert np.shape(examples) == ((wanted, 32, 32) if wanted else (0,))
+    assert all(found[which] == alone[which] for found in together)
+
+
+def test_what_the_first_does_all_have(together):
+    for found in together:
+        assert found["first"] == ("of", 0)
+        assert found["caught"] == (UserError, "the folder is not free")
+        assert found["again"] == "still together"
+    assert [found["bug"] for found in together] == [(KeyError, "'nothing'")] + 2 * [
+        (RuntimeError, "process 0 failed: 'nothing'")
+    ]
+
+
+def test_shares_of_a_batch_make_the_batch(alone, together):
+    for number, batch in enumerate(alone["batches"]):
+        shares = [found["batches"][number] for found in together]
+        assert [len(share) for share in shares] == [2, 2, 1]
+        assert sorted(item for share in shares for item in share) == sorted(batch)
+
+
+def test_gathering_keeps_the_order(together):
+    assert all(found["ranks"] == [[0], [1], [2]] for found in together)
+    assert all(found["objects"] == [{0}, {1}, {2}] for found in together)
 
 
 def test_nothing_counted_gives_zero():
@@ -56,3 +186,22 @@ def test_nothing_counted_gives_zero():
     mean = global_mean(total * 1, torch.tensor(0))
     mean.backward()
     assert (mean.item(), total.grad.item()) == (0, 1)
+
+
+def test_processes_that_torchrun_did_not_start(monkeypatch):
+    from faircl.distributed import join
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(UserError, match=r"WORLD_SIZE is 2, but not LOCAL_RANK, .*; start several processes with torch"):
+        join()
+
+
+def test_one_process_meets_nobody(monkeypatch):
+    from faircl.distributed import join
+
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    join()
+    assert (world_size(), rank(), dist.is_initialized()) == (1, 0, False)
+    with pytest.raises(UserError, match="not free"):
+        on_first(fail)

@@ -89,17 +89,25 @@ class TrainConfig(_Section):
 
     epochs: float = Field(30, gt=0, le=1e6, description="passes over the first step's images")
     later_epochs: float | None = Field(None, gt=0, le=1e6, description="passes at later steps; unset: the same")
-    batch: int = Field(16, ge=1, description="images per batch")
+    batch: int = Field(16, ge=1, description="images per batch, over all processes")
     crop: int = Field(512, ge=8, description="side of a training window")
     scale: tuple[float, float] = Field((0.5, 2.0), description="zoom range of a training window")
     flip: bool = Field(True, description="mirror half of the windows")
     jitter: float = Field(0.0, ge=0, lt=1, description="strength of colour jitter")
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16", "fp64"] = Field(
+        "fp32", description="arithmetic; bf16 and fp16 are mixed with fp32, fp64 is for exact comparisons and slow"
+    )
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     workers: int = Field(0, ge=0, description="processes that read and augment")
     threads: int = Field(0, ge=0, description="CPU threads; 0: torch's choice")
     frozen_norm: Literal["never", "later", "always"] = Field(
         "never", description="when BatchNorm keeps its running statistics"
+    )
+    checkpointing: bool = Field(
+        False, description="compute the backbone's activations twice instead of keeping them: less memory, more time"
+    )
+    sync_norm: Literal["auto", "always", "never"] = Field(
+        "auto", description="BatchNorm over the batches of all GPUs; auto: where there are several"
     )
     deterministic: bool = Field(False, description="refuse operations that are not bitwise repeatable")
     log_every: int = Field(10, ge=1, description="iterations between records of the loss")
@@ -150,7 +158,11 @@ def recipe_about(name: str) -> str:
 
 def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a recipe by name or a YAML file by path, apply ``a.b=c`` overrides and validate."""
-    tree = _read_tree(source, chain=())
+    return resolve(_read_tree(source, chain=()), overrides)
+
+
+def resolve(tree: dict[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
+    """Apply ``a.b=c`` overrides to a tree of plain values and validate it."""
     changes: dict[str, Any] = {}
     for override in overrides:
         changes = _merge(changes, _change(override))

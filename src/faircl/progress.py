@@ -60,6 +60,21 @@ class ConsoleReporter:
             yield _Bar(progress, label, total)
 
 
+class Silence:
+    """Reporter and task of a process that has nothing to say."""
+
+    def say(self, text: str) -> None:
+        """Print nothing."""
+
+    @contextmanager
+    def task(self, label: str, total: int) -> Iterator[Task]:
+        """Show nothing."""
+        yield self
+
+    def advance(self, note: str = "") -> None:
+        """Count nothing."""
+
+
 class _Bar:
     def __init__(self, progress: Progress, label: str, total: int) -> None:
         self.progress, self.id = progress, progress.add_task(label, total=total, note="")

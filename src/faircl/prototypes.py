@@ -9,14 +9,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from faircl.data.sample import BACKGROUND, IGNORE
+from faircl.data.sample import BACKGROUND
+from faircl.distributed import gather, global_sum, rank
+
+_KEY_BITS = 47
+"""Bits of a key that choose: with the 16 bits of a label above them they fit into an int64."""
+_NO_KEY = torch.iinfo(torch.int64).max
 
 
 class PrototypeBank(nn.Module):
     """Prototypes p_c and the queues of recent features they are averaged from.
 
     Shapes: prototypes (K, D); ready (K,) bool, whether a prototype has a value; frozen (K,) bool; queue (K, L, D);
-    filled (K,) and head (K,) int64, the entries used and the next place to write.
+    filled (K,) and head (K,) int64, the entries used and the next place to write; moving, the classes not frozen.
     """
 
     prototypes: Tensor
@@ -25,11 +30,13 @@ class PrototypeBank(nn.Module):
     queue: Tensor
     filled: Tensor
     head: Tensor
+    moving: Tensor
 
     def __init__(self, width: int, length: int, period: int, momentum: float) -> None:
         super().__init__()
         self.width, self.length, self.period, self.momentum = width, length, period, momentum
         self._resize(0)
+        self.restored()
 
     @property
     def classes(self) -> int:
@@ -38,11 +45,12 @@ class PrototypeBank(nn.Module):
 
     def _resize(self, classes: int) -> None:
         """Grow every buffer to so many classes, keeping what is there."""
+        number = self.prototypes.dtype if hasattr(self, "prototypes") else torch.get_default_dtype()
         shapes = {
-            "prototypes": ((self.width,), torch.float32),
+            "prototypes": ((self.width,), number),
             "ready": ((), torch.bool),
             "frozen": ((), torch.bool),
-            "queue": ((self.length, self.width), torch.float32),
+            "queue": ((self.length, self.width), number),
             "filled": ((), torch.int64),
             "head": ((), torch.int64),
         }
@@ -63,29 +71,45 @@ class PrototypeBank(nn.Module):
         self.head.zero_()
         if background:
             self.frozen[BACKGROUND] = False
+        self.restored()
+
+    def restored(self) -> None:
+        """List the moving classes, once for a step: at every batch it would make the device wait."""
+        self.register_buffer("moving", (~self.frozen).nonzero()[:, 0], persistent=False)
 
     @torch.no_grad()
     def push(self, features: Tensor, labels: Tensor, keys: Tensor, quota: int) -> None:
-        """Append up to ``quota`` features of every class that still moves; the smallest keys win.
+        """Append up to ``quota`` features of every class that still moves; the smallest keys of all processes win.
 
-        Keys are hashes of (draw, pixel), so the choice does not depend on the order of a batch's images.
-        Shapes: features (N, D), labels (N,) int64 with IGNORE, keys (N,) int64.
+        Keys are hashes of (draw, pixel), so the choice depends neither on the order of a batch's images nor on how
+        they are spread over processes. No step waits for the device, and only features of moving classes are read.
+        Shapes: features (B, D, h, w) or (N, D); labels (N,) int64 with IGNORE and keys (N,) int64, N = B·h·w.
         """
-        valid = labels != IGNORE
-        moving = valid & ~self.frozen[labels.where(valid, 0)]
-        features, labels, keys = features[moving], labels[moving], keys[moving]
-        by_key = keys.argsort(stable=True)
-        order = by_key[labels[by_key].argsort(stable=True)]
-        labels = labels[order]
-        counts = torch.bincount(labels, minlength=self.classes)
-        rank = torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts)[labels]
-        taken = rank < min(quota, self.length)
-        labels, rank, order = labels[taken], rank[taken], order[taken]
-        place = (self.head[labels] + rank) % self.length
-        self.queue[labels, place] = features[order].float()
-        added = counts.clamp_max(min(quota, self.length))
-        self.head = (self.head + added) % self.length
-        self.filled = (self.filled + added).clamp_max(self.length)
+        if not len(labels):
+            return
+        keys, pixels = self._candidates(labels, keys, min(quota, self.length))
+        rows = _rows(features, pixels.flatten()).to(self.queue.dtype).view(*pixels.shape, self.width)
+        keys, rows = _smallest(keys, rows)
+        entered = keys != _NO_KEY
+        moving, added = self.moving, entered.sum(1)
+        place = (self.head[moving][:, None] + torch.arange(keys.shape[1], device=keys.device)) % self.length
+        kept = self.queue[moving[:, None], place]
+        self.queue[moving[:, None], place] = torch.where(entered[..., None], rows, kept)
+        self.head[moving] = (self.head[moving] + added) % self.length
+        self.filled[moving] = (self.filled[moving] + added).clamp_max(self.length)
+
+    def _candidates(self, labels: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
+        """Return the smallest keys of every moving class, in order, and their pixels: both (moving classes, most).
+
+        One sort of (label, key) puts each class's pixels side by side. Places beyond a class's pixels have _NO_KEY.
+        """
+        low = 64 - _KEY_BITS
+        composed = (labels << _KEY_BITS) + ((keys >> low) + (1 << (_KEY_BITS - 1)))
+        composed, order = composed.sort(stable=True)
+        first, end = torch.searchsorted(composed, torch.stack([self.moving, self.moving + 1]) << _KEY_BITS)
+        place = first[:, None] + torch.arange(most, device=labels.device)
+        pixels = order[place.clamp_max(len(order) - 1)]
+        return keys[pixels].where(place < end[:, None], _NO_KEY), pixels
 
     def update(self, iteration: int) -> None:
         """Algorithm 1 once ``iteration`` iterations of the step are done: nothing until M, then every M iterations.
@@ -112,6 +136,29 @@ class PrototypeBank(nn.Module):
         target = torch.where(fresh[:, None], mean, moved)
         self.prototypes = torch.where(moving[:, None], target, self.prototypes)
         self.ready = self.ready | moving
+
+
+def _rows(features: Tensor, pixels: Tensor) -> Tensor:
+    """Features (n, D) of pixels (n,) from a map (B, D, h, w) or from (N, D)."""
+    if features.ndim == 2:
+        return features[pixels]
+    maps = features.flatten(2)
+    return maps[pixels // maps.shape[2], :, pixels % maps.shape[2]]
+
+
+def _smallest(keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest keys of all processes and their rows, in order; keys (C, n), rows (C, n, D), both kept.
+
+    Keys are few numbers and are gathered; of the rows every process sends only those that were chosen, as a sum
+    in which each has a single part that is not zero.
+    """
+    classes, most = keys.shape
+    everyones = gather(keys).transpose(0, 1).reshape(classes, -1)
+    keys, source = everyones.sort(stable=True)
+    keys, source = keys[:, :most], source[:, :most]
+    own = source // most == rank()
+    rows = rows.gather(1, (source % most)[..., None].expand_as(rows))
+    return keys, global_sum(rows.where(own[..., None], 0.0))
 
 
 def sample_keys(draws: Tensor, height: int, width: int) -> Tensor:

@@ -46,7 +46,8 @@ class Crop:
 
     def _index(self, start: int, length: int, flip: bool) -> NDArray[np.int64]:
         """Source row or column of every output pixel centre."""
-        index = np.floor(start + (np.arange(self.size) + 0.5) * (length / self.size)).astype(np.int64)
+        # ⌊start + (k + ½)·length/size⌋ in whole numbers: the division must not fall short of an exact centre.
+        index = start + (2 * np.arange(self.size, dtype=np.int64) + 1) * length // (2 * self.size)
         return np.flip(index) if flip else index
 
     def mask(self, mask: NDArray[np.uint16], fill: int = IGNORE) -> NDArray[np.uint16]:

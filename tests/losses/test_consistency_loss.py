@@ -70,7 +70,7 @@ def test_two_pixels_by_hand():
 def test_constant_predictions():
     image, logits = case()
     constant = logits[..., :1, :1].expand_as(logits)
-    assert float(consistency_loss(image, constant, 0.3, 0.5)) == 0
+    assert float(consistency_loss(image, constant, 0.3, 0.5)) == pytest.approx(0, abs=1e-15)
     flat = torch.full_like(image, 0.5)
     # As printed the loss is largest there: every pair of equal colour and equal prediction counts one.
     assert float(consistency_loss(flat, constant, 0.3, 0.5, form="literal")) == pytest.approx(1)

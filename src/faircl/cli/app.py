@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+import traceback
+from typing import Annotated, NoReturn
 
 import typer
 
 import faircl
-from faircl.cli import config, data, demo, evaluate, info, train
+from faircl.cli import bench, config, data, demo, evaluate, info, train
 from faircl.errors import UserError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT."""
+_STOPPED = "faircl: stopped; a training run keeps its finished steps and continues with --resume."
 
 app = typer.Typer(
     name="faircl",
@@ -31,6 +33,7 @@ app.command()(info.methods)
 app.command()(info.models)
 app.command()(info.recipes)
 app.command()(info.doctor)
+app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 
@@ -55,23 +58,40 @@ def run() -> None:
     try:
         app()
     except UserError as error:
-        print(f"faircl: {error}", file=sys.stderr)
-        sys.exit(2)
+        _stop(f"faircl: {error}", 2)
     except KeyboardInterrupt:
-        _stopped()
-        sys.exit(INTERRUPTED)
+        _stop(_STOPPED, INTERRUPTED)
     except SystemExit as leave:
         if leave.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
-            _stopped()
+            _stop(_STOPPED, INTERRUPTED)
         raise
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # a full or forbidden disk behind standard output, say
         place = f" {error.filename}" if error.filename else ""
-        print(f"faircl: the system refused{place}: {error.strerror or error}.", file=sys.stderr)
-        sys.exit(2)
+        _stop(f"faircl: the system refused{place}: {error.strerror or error}.", 2)
+    except Exception:
+        if not _several():
+            raise
+        _stop(traceback.format_exc(), 1)
 
 
-def _stopped() -> None:
-    print("faircl: stopped; a training run keeps its finished steps and continues with --resume.", file=sys.stderr)
+def _stop(text: str, code: int) -> NoReturn:
+    """Say why the command stops and leave; where there are several processes, say it once and let none wait."""
+    if not _several():
+        print(text, file=sys.stderr)
+        sys.exit(code)
+    from faircl.distributed import another_stopped, last_words
+
+    if code == 1 and another_stopped():  # what fails then is the connection to it
+        code = 2
+    else:
+        last_words(text, lambda line: print(line, file=sys.stderr, flush=True))
+    sys.stdout.flush()
+    os._exit(code)  # an orderly end would wait for processes that wait for this one
+
+
+def _several() -> bool:
+    """Whether torchrun has started more processes than this one."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"

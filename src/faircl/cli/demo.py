@@ -47,12 +47,15 @@ def demo(
     faircl demo --json > demo.json
     """
     from faircl.cli.results import run_json
+    from faircl.distributed import join, rank
+    from faircl.engine.runtime import only_first
     from faircl.engine.trainer import train
     from faircl.progress import ConsoleReporter
     from faircl.report.page import write_comparison_page
     from faircl.report.sheet import write_comparison_picture
 
-    reporter = ConsoleReporter()
+    join()
+    reporter = only_first(ConsoleReporter())
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     # All settings are read before the first run starts: a mistake in the last one should not cost the others.
     configs = [(label, recipe, _config(recipe, overrides)) for label, recipe in RUNS]
@@ -62,6 +65,8 @@ def demo(
     for label, recipe, config in configs:
         reporter.say(f"[{len(runs) + 1}/{len(RUNS)}] {label}")
         runs.append((label, train(config, out / recipe, reporter, resume=True)))
+    if rank() > 0:
+        return
     paths = [(label, folder.path) for label, folder in runs]
     page = write_comparison_page(out, paths)
     write_comparison_picture(out / "comparison.png", paths)

@@ -27,12 +27,16 @@ def evaluate(
     faircl eval runs/a runs/b --root /data/moved
     """
     from faircl.cli.results import evaluated_json, steps_table_of
+    from faircl.distributed import join, rank
     from faircl.engine.again import evaluate_again
     from faircl.engine.run_folder import RunFolder
     from faircl.progress import ConsoleReporter
 
+    join()
     folders = [RunFolder.open(run) for run in runs]
     results = [(folder, evaluate_again(folder, ConsoleReporter(), step, root)) for folder in folders]
+    if rank() > 0:
+        return
     if as_json:
         print_json({"runs": [evaluated_json(folder, steps) for folder, steps in results]})
         return

@@ -29,15 +29,21 @@ def train(
     faircl train folder --out runs/mine --set data.root=/data/mine --set scenario.task=6-5
 
     faircl train my.yaml --out runs/yaml --resume
+
+    torchrun --nproc-per-node 4 -m faircl train my.yaml --out runs/four
     """
     from faircl.cli.results import run_json, steps_table
     from faircl.config import load_config
+    from faircl.distributed import join, rank
     from faircl.engine.trainer import train as train_run
     from faircl.progress import ConsoleReporter
 
+    join()
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     config = load_config(recipe, overrides)
     folder = train_run(config, out, ConsoleReporter(), resume)
+    if rank() > 0:
+        return
     if as_json:
         print_json({"runs": [run_json(folder)]})
     else:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from faircl.data.sample import SegmentationData
+from faircl.distributed import gather_objects, share_of
 from faircl.scenario import apply_table
 from faircl.scenario.scenario import Table
 from faircl.seeding import generator
@@ -48,9 +49,9 @@ class Batch(NamedTuple):
         return Batch(*moved)  # type: ignore[arg-type]  # only `assigned` may be None, and it keeps its place
 
     def prepared(self) -> Batch:
-        """Return the batch as methods and networks want it: float images, int64 labels."""
+        """Return the batch as methods and networks want it: images in the run's float type, int64 labels."""
         assigned = None if self.assigned is None else self.assigned.long()
-        return Batch(self.image.float() / 255, self.labels.long(), assigned, self.draws)
+        return Batch(self.image.to(torch.get_default_dtype()) / 255, self.labels.long(), assigned, self.draws)
 
 
 class PackedArray(NamedTuple):
@@ -87,6 +88,11 @@ class AssignedLabels:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._masks)
+
+    def gather(self) -> None:
+        """Take in the labels that the other processes have made."""
+        for masks in gather_objects(self._masks):
+            self._masks |= masks
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class CountedBatches(Sampler[list[tuple[int, int]]]):
     """All batches of a step, from shuffles that depend on (seed, step, epoch) alone.
 
     Epochs follow each other without a seam: a batch may hold the end of one and the start of the next, so none is
-    ever short, even when the step has fewer images than a batch.
+    ever short, even when the step has fewer images than a batch. Of every batch a process yields its own share.
     """
 
     def __init__(self, images: int, batch: int, batches: int, seed: int, step: int) -> None:
@@ -143,7 +149,7 @@ class CountedBatches(Sampler[list[tuple[int, int]]]):
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         stream = self._stream()
         for _ in range(self.batches):
-            yield [next(stream) for _ in range(self.batch)]
+            yield list(share_of([next(stream) for _ in range(self.batch)]))
 
     def _stream(self) -> Iterator[tuple[int, int]]:
         draw = epoch = 0
@@ -155,7 +161,7 @@ class CountedBatches(Sampler[list[tuple[int, int]]]):
 
 
 def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int, pin: bool = False) -> Iterable[Batch]:
-    """Return a loader over all batches of a step."""
+    """Return a loader over this process's share of all batches of a step."""
     sampler = CountedBatches(len(dataset.images), batch, batches, dataset.seed, dataset.step)
     return DataLoader(
         dataset,

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from faircl.data.readers import FolderConfig
 from faircl.data.sample import SegmentationData
+from faircl.distributed import join
 from faircl.engine.checkpoint import load_step
 from faircl.engine.evaluate import evaluate
 from faircl.engine.network import build_model
 from faircl.engine.run_folder import RunFolder
-from faircl.engine.runtime import make_fabric, process_settings
+from faircl.engine.runtime import make_fabric, only_first, process_settings
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics
 from faircl.progress import Reporter
@@ -21,7 +22,12 @@ from faircl.scenario import Scenario
 def evaluate_again(
     folder: RunFolder, reporter: Reporter, step: int | None = None, root: Path | None = None
 ) -> list[StepMetrics]:
-    """Load each saved step (or one of them) and evaluate it; ``root`` says where the data folder is now."""
+    """Load each saved step (or one of them) and evaluate it; ``root`` says where the data folder is now.
+
+    Under torchrun all processes call it alike, and all return the result.
+    """
+    join()
+    reporter = only_first(reporter)
     config = folder.config()
     if root is not None:
         if not isinstance(config.data, FolderConfig):
@@ -36,10 +42,10 @@ def evaluate_again(
     scenario = _scenario(folder, data, config.data.test, reporter)
     found = []
     with process_settings(config.train):
-        # Any device will do, whatever the run was trained on.
+        # Any device will do, whatever the run was trained on. Precision is that of the weights.
         fabric = make_fabric(config.train.model_copy(update={"accelerator": "auto", "precision": "fp32"}))
         for one in range(done) if step is None else [step]:
-            model = build_model(config)
+            model = build_model(config, pretrained=False)
             load_step(folder.step_path(one), model, None)
             metrics, _ = evaluate(
                 model.to(fabric.device),

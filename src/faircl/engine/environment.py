@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import faircl
+from faircl.distributed import world_size
 
 PACKAGES = ("torch", "torchvision", "lightning-fabric", "numpy", "pillow", "pydantic", "safetensors")
 
@@ -20,7 +21,7 @@ def environment() -> dict[str, str]:
     facts = {"faircl": faircl.__version__, "commit": _commit(), "python": platform.python_version()}
     facts |= {name: _version(name) for name in PACKAGES}
     facts |= {"platform": platform.platform(), "cpu": _cpu(), "cores": str(os.cpu_count())}
-    facts["threads"] = str(torch.get_num_threads())
+    facts |= {"processes": str(world_size()), "threads": str(torch.get_num_threads())}
     facts["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return facts
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from faircl.data.loader import WholeImages, same_size_batches
 from faircl.data.sample import Mask, SegmentationData
+from faircl.distributed import gather_objects, global_sum, share_of
 from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -19,7 +20,7 @@ from faircl.scenario import Scenario
 @torch.no_grad()
 def predict(model: Segmenter, images: Tensor) -> Tensor:
     """Return the channel of every pixel, (B, H, W), for images (B, 3, H, W) uint8."""
-    logits = model(images.to(model.mean.device).float() / 255).logits
+    logits = model(images.to(model.mean.device).to(model.mean.dtype) / 255).logits
     # One image at a time: full-resolution logits of a whole batch would be by far the largest tensor around.
     return torch.cat([_upsample(one, images.shape[-2:]).argmax(1) for one in logits.split(1)])
 
@@ -36,10 +37,15 @@ def evaluate(
     reporter: Reporter,
     examples: int = 0,
 ) -> tuple[StepMetrics, list[Mask]]:
-    """Evaluate all classes seen after a step; also return the first images' predictions as raw masks."""
+    """Evaluate all classes seen after a step; also return the first images' predictions as raw masks.
+
+    Every process evaluates its share of the test images; the result is that of all of them, on each.
+    """
     channels = scenario.channels(step)
     confusion = ConfusionMatrix(channels, model.mean.device)
-    images = WholeImages(data, split, scenario.test_images, scenario.test_table(step))
+    own = tuple(share_of(scenario.test_images))
+    images = WholeImages(data, split, own, scenario.test_table(step))
+    wanted = len(share_of(scenario.test_images[:examples]))
     kept: list[Mask] = []
     training = model.training
     model.eval()
@@ -48,13 +54,13 @@ def evaluate(
             prediction = predict(model, torch.stack([item.image for item in group]))
             labels = torch.stack([item.labels for item in group]).to(prediction.device).long()
             confusion.update(prediction, labels)
-            kept.extend(_raw(mask, scenario) for mask in prediction[: max(examples - len(kept), 0)].cpu().numpy())
+            kept.extend(_raw(mask, scenario) for mask in prediction[: max(wanted - len(kept), 0)].cpu().numpy())
             for _ in group:
                 task.advance()
     model.train(training)
     last = max(scenario.learned_at)
     metrics = summarise(
-        confusion.counts,
+        global_sum(confusion.counts),
         ids=scenario.channel_ids[:channels],
         names=scenario.names[:channels],
         learned_at=scenario.learned_at[:channels],
@@ -62,7 +68,12 @@ def evaluate(
         step=last if len(scenario.steps) == 1 else step,
         background=scenario.background,
     )
-    return metrics, kept
+    return metrics, _in_order(gather_objects(kept))
+
+
+def _in_order(shares: list[list[Mask]]) -> list[Mask]:
+    """Put together what ``share_of`` took apart."""
+    return [share[place] for place in range(max(map(len, shares))) for share in shares if place < len(share)]
 
 
 def _upsample(logits: Tensor, size: torch.Size) -> Tensor:

@@ -7,44 +7,80 @@ import copy
 import torch
 from torch import nn
 
-from faircl.config import RunConfig
+from faircl.config import RunConfig, TrainConfig
+from faircl.distributed import on_first, world_size
 from faircl.errors import UserError
+from faircl.models.checkpointing import checkpoint_blocks
 from faircl.models.segmenter import Segmenter
 from faircl.registry import MODELS
 from faircl.seeding import seeded
 
 
-def build_model(config: RunConfig) -> Segmenter:
-    """Return the configured network, without classes yet, its weights drawn from the run's seed."""
+def build_model(config: RunConfig, pretrained: bool = True) -> Segmenter:
+    """Return the configured network, without classes yet, its weights drawn from the run's seed.
+
+    ``pretrained`` says whether weights that the configuration names are wanted; a checkpoint would replace them.
+    """
     with seeded(config.seed, "model"):
         model: Segmenter = MODELS.get(config.model.name)(config.model)
+    if pretrained:
+        on_first(model.load_pretrained)  # the other processes get them with the first step's network
+    if config.train.checkpointing and not checkpoint_blocks(model.blocks()):
+        raise UserError(
+            f"train.checkpointing is set, but network '{model.name}' has no blocks to compute twice; leave it unset."
+        )
     return model
 
 
 def set_training_mode(model: Segmenter, config: RunConfig, step: int) -> Segmenter:
-    """Set training mode, all but BatchNorm's of parts that are frozen whole or in their statistics."""
+    """Set training mode, all but parts that are frozen whole and BatchNorm whose statistics are frozen."""
     model.train()
     when, rates = config.train.frozen_norm, config.optim.parts
     everywhere = when == "always" or (when == "later" and step > 0)
     for part, factor in ((model.backbone, rates.backbone), (model.decoder, rates.decoder)):
-        for module in part.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and (everywhere or factor == 0):
+        if factor == 0:
+            part.eval()
+        elif everywhere:
+            for module in _norms(part):
                 module.eval()
     return model
 
 
-def check_network(config: RunConfig, model: Segmenter) -> None:
-    """Run a training batch through a copy of the network on the meta device: shapes alone, at no cost."""
+def synchronised(config: TrainConfig, device: torch.device) -> bool:
+    """Whether BatchNorm is to take its statistics over the batches of all processes."""
+    if config.sync_norm == "always" and device.type == "cpu":
+        raise UserError("train.sync_norm is always, but SyncBatchNorm needs GPUs; set it to auto or never.")
+    return config.sync_norm == "always" or (config.sync_norm == "auto" and device.type != "cpu" and world_size() > 1)
+
+
+def synchronise_norm(model: Segmenter) -> Segmenter:
+    """Replace every BatchNorm by SyncBatchNorm; weights and their names stay."""
+    converted: Segmenter = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return converted
+
+
+def has_local_statistics(model: Segmenter) -> bool:
+    """Whether a network in training mode has BatchNorm that sees this process's share of a batch alone."""
+    found = (norm for norm in _norms(model) if norm.training and not isinstance(norm, nn.SyncBatchNorm))
+    return world_size() > 1 and any(True for _ in found)
+
+
+def check_network(config: RunConfig, model: Segmenter, images: int | None = None) -> None:
+    """Run a training batch of so many images through a copy of the network on the meta device: at no cost."""
+    images = config.train.batch if images is None else images
     trial = copy.deepcopy(model)
     with seeded(0):
         trial.classifier.grow(2)
     side = config.train.crop
     try:
-        set_training_mode(trial.to("meta"), config, step=0)(
-            torch.empty(config.train.batch, 3, side, side, device="meta")
-        )
+        set_training_mode(trial.to("meta"), config, step=0)(torch.empty(images, 3, side, side, device="meta"))
     except (ValueError, RuntimeError) as error:
         raise UserError(
-            f"Network '{model.name}' cannot train on batches of {config.train.batch} windows of {side}x{side}: "
-            f"{' '.join(str(error).split())}; raise train.batch or train.crop."
+            f"Network '{model.name}' cannot train on batches of {images} windows of {side}x{side}: "
+            f"{' '.join(str(error).split())}; raise train.batch or train.crop"
+            f"{', or start fewer processes' if images < config.train.batch else ''}."
         ) from None
+
+
+def _norms(module: nn.Module) -> list[nn.Module]:
+    return [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from faircl.config import RunConfig
 from faircl.data.index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
+from faircl.distributed import on_first
 from faircl.progress import Reporter
 from faircl.registry import METHODS
 from faircl.scenario import Scenario, build_scenario, split_classes
@@ -44,8 +46,13 @@ class Plan:
 
 
 def make_plan(config: RunConfig, reporter: Reporter) -> Plan:
-    """Open the data, read every image once and build the scenario."""
+    """Open the data, read every image once, on process 0, and build the scenario."""
     data = config.data.open()
+    scenario, train = on_first(partial(_read, config, data, reporter))
+    return Plan(config, data, scenario, train)
+
+
+def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> tuple[Scenario, LabelIndex]:
     split = split_classes(config.scenario.task, config.scenario.order, data.classes)
     counts = [len(data.ids(name)) for name in (config.data.train, config.data.test)]
     with reporter.task("reading the data", sum(counts)) as task:
@@ -61,4 +68,4 @@ def make_plan(config: RunConfig, reporter: Reporter) -> Plan:
         setting=config.scenario.setting,
         joint=METHODS.get(config.method.name).joint,
     )
-    return Plan(config, data, scenario, train)
+    return scenario, train

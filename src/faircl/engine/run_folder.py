@@ -29,7 +29,7 @@ from faircl.scenario import Scenario
 CONFIG, SCENARIO, METRICS = "config.yaml", "scenario.json", "metrics.jsonl"
 # Settings that do not change what a run computes: it may be resumed under others. That data found under another root
 # are the same is proved by the scenario's sha256.
-_INCIDENTAL = {"train": {"workers", "log_every", "tensorboard"}, "data": {"root"}}
+_INCIDENTAL = {"train": {"workers", "log_every", "tensorboard", "checkpointing"}, "data": {"root"}}
 
 
 class RunFolder:

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch.nn.parallel import DistributedDataParallel
 
 from faircl.config import TrainConfig
+from faircl.distributed import join, launched, local_processes, rank, world_size
 from faircl.errors import UserError
+from faircl.models.segmenter import SegOutput
+from faircl.progress import Reporter, Silence
 
-_PRECISION: dict[str, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
-    "fp32": "32-true",
-    "bf16": "bf16-mixed",
-    "fp16": "16-mixed",
+_TRUE: dict[str, Literal["32-true", "64-true"]] = {"fp32": "32-true", "fp64": "64-true"}
+_MIXED: dict[str, Literal["bf16-mixed", "16-mixed"]] = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+_OPTIONS = inspect.signature(DistributedDataParallel.__init__).parameters  # newer torch renames one of them
+_BUFFERS_STAY: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers": False
 }
 
 
+class LogitsInFull(MixedPrecision):
+    """Mixed precision whose output stays as it was computed, all but the logits.
+
+    Losses take what they need in full precision; float32 copies of every stage need not exist.
+    """
+
+    def convert_output(self, data: Any) -> Any:
+        """Give the logits full precision."""
+        return full_logits(data) if isinstance(data, SegOutput) else super().convert_output(data)
+
+
+def full_logits(output: SegOutput) -> SegOutput:
+    """Return an output whose logits are at least float32."""
+    return output._replace(logits=output.logits.to(torch.promote_types(output.logits.dtype, torch.float32)))
+
+
 def make_fabric(config: TrainConfig) -> Fabric:
-    """Return a Fabric for one device."""
+    """Return a Fabric for the device of this process, which has met all others that torchrun has started."""
     cuda = torch.cuda.is_available()
     if config.accelerator == "cuda" and not cuda:
         raise UserError(
@@ -30,23 +56,72 @@ def make_fabric(config: TrainConfig) -> Fabric:
     on_gpu = cuda and config.accelerator != "cpu"
     if config.precision == "fp16" and not on_gpu:
         raise UserError("train.precision fp16 needs a GPU; on a CPU use bf16 or fp32.")
+    device = "cuda" if on_gpu else "cpu"
+    arithmetic: dict[str, Any] = {"precision": _TRUE.get(config.precision)}
+    plugins: list[Any] = []
+    if config.precision in _MIXED:
+        arithmetic, plugins = {}, [LogitsInFull(_MIXED[config.precision], device)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Fabric warns of options that were chosen on purpose
-        return Fabric(accelerator="cuda" if on_gpu else "cpu", devices=1, precision=_PRECISION[config.precision])
+        if launched() == world_size() == 1:
+            return Fabric(accelerator=device, devices=1, plugins=plugins, **arithmetic)
+        if on_gpu and local_processes() > torch.cuda.device_count():
+            raise UserError(
+                f"torchrun has started {local_processes()} processes on this machine, but torch sees "
+                f"{torch.cuda.device_count()} GPUs here; start one process per GPU (torchrun --nproc-per-node "
+                f"{torch.cuda.device_count()}), or set train.accelerator to cpu."
+            )
+        join()
+        if world_size() != launched():
+            raise UserError(
+                f"The process group has {world_size()} processes, but WORLD_SIZE is {launched()}; start with torchrun."
+            )
+        fabric = Fabric(
+            accelerator=device,
+            devices=local_processes(),
+            num_nodes=launched() // local_processes(),
+            # Buffers are shared once at the end of a step, not at every forward pass.
+            strategy=DDPStrategy(gradient_as_bucket_view=True, **_BUFFERS_STAY),
+            plugins=[*plugins, TorchElasticEnvironment()],
+            **arithmetic,
+        )
+        fabric.launch()
+    if config.threads:
+        torch.set_num_threads(config.threads)  # Fabric has its own idea of it
+    return fabric
+
+
+def smallest_share(config: TrainConfig) -> int:
+    """Return the images of a batch that the process with the fewest has."""
+    if config.batch < world_size():
+        raise UserError(
+            f"train.batch is {config.batch}, which leaves some of the {world_size()} processes without an image; "
+            "raise it, or start fewer processes."
+        )
+    return config.batch // world_size()
+
+
+def only_first(reporter: Reporter) -> Reporter:
+    """Return the reporter on process 0, silence elsewhere."""
+    return reporter if rank() == 0 else Silence()
 
 
 @contextmanager
 def process_settings(config: TrainConfig) -> Iterator[None]:
-    """Set thread count and determinism for a run and put them back afterwards."""
+    """Set thread count, determinism and default float type for a run and put them back afterwards."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    number = torch.get_default_dtype()
     if config.threads:
         torch.set_num_threads(config.threads)
     torch.use_deterministic_algorithms(config.deterministic)
+    if config.precision == "fp64":
+        torch.set_default_dtype(torch.float64)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
+        torch.set_default_dtype(number)
 
 
 @contextmanager

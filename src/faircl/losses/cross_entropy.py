@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -31,6 +32,7 @@ def upsampled_cross_entropy(
 
     Shapes: logits (B, C, h, w); target (B, H, W) int64; class_weight, offset (C,); pixel_weight (B, H, W).
     """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if offset is not None:
         # A constant per channel commutes with bilinear interpolation; here it costs 1/stride² of the work.
         logits = logits + offset[:, None, None]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from faircl.data.loader import AssignedLabels, PackedArray
 from faircl.data.sample import IGNORE
+from faircl.distributed import global_sum
 
 DOUBT_LEVELS = 256
 
@@ -28,7 +29,7 @@ class Assignment(NamedTuple):
 def prototype_distances(features: Tensor, prototypes: Tensor, order: float = 2.0) -> Tensor:
     """Distance of every pixel to every prototype: (B, D, h, w), (K, D) to (B, K, h, w)."""
     b, d, h, w = features.shape
-    flat = features.permute(0, 2, 3, 1).reshape(-1, d)
+    flat = features.permute(0, 2, 3, 1).reshape(-1, d).to(prototypes.dtype)
     return torch.cdist(flat, prototypes, p=order).view(b, h, w, -1).permute(0, 3, 1, 2)
 
 
@@ -98,7 +99,8 @@ class RejectingAssigner:
         self.pending.extend((id, pack(y), pack(d)) for id, y, d in zip(ids, labels, doubt, strict=True))
 
     def store(self, into: AssignedLabels) -> NDArray[np.int64]:
-        """Write all masks, rejected pixels as IGNORE, and return the pixels kept of every class (K,)."""
+        """Write all masks of all processes, rejected pixels as IGNORE; return the pixels kept of every class (K,)."""
+        self.histogram = global_sum(torch.from_numpy(self.histogram)).numpy()
         threshold = self._thresholds()
         keep = np.arange(DOUBT_LEVELS) <= threshold[:, None]
         keep = np.concatenate([keep, np.zeros((1, DOUBT_LEVELS), bool)])  # the row of IGNORE
@@ -107,6 +109,7 @@ class RejectingAssigner:
             row = np.minimum(labels, self.classes)
             into[id] = np.where(keep[row, doubt.unpack()], labels, np.uint16(IGNORE))
         self.pending.clear()
+        into.gather()
         kept: NDArray[np.int64] = (self.histogram * keep[:-1]).sum(1)
         return kept
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from faircl.data.loader import AssignedLabels, Batch
 from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.distributed import global_sum
 from faircl.models.classifier import Init
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.seeding import seeded
@@ -51,9 +52,10 @@ class Scanned(NamedTuple):
 class StepContext:
     """What a method may know and use at the start and end of a step.
 
-    ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan`` runs it over the step's
-    training images, whole and without augmentation. ``label_pixels`` (channels after the step,) counts the labels
-    visible at this step, ``pixels`` all pixels but void. A method that assigns labels fills ``assigned``.
+    ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan`` runs it over this process's
+    share of the step's training images, whole and without augmentation. ``label_pixels`` (channels after the step,)
+    counts the labels visible at this step, ``pixels`` all pixels but void. A method that assigns labels fills
+    ``assigned``.
     """
 
     step: int
@@ -104,6 +106,8 @@ class Method(nn.Module):
                 self.see(scanned, context)
                 if means is not None:
                     means.add(scanned)
+        if means is not None:
+            means.gather()
         classifier = context.model.classifier
         if context.classes > context.old_classes:
             with seeded(context.seed, "grow", context.step):
@@ -127,7 +131,7 @@ class Method(nn.Module):
         return batch.labels.masked_fill(batch.labels == UNLABELLED, IGNORE)
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
-        """Named, weighted terms; the engine minimises their sum."""
+        """Named, weighted terms, the same names on all processes; the engine minimises their sum."""
         raise NotImplementedError
 
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
@@ -168,7 +172,10 @@ def flat_features(features: Tensor) -> Tensor:
 
 
 class ClassMeans:
-    """Mean embedding of every channel over the step's images, by the labels visible at the step."""
+    """Mean embedding of every channel over the step's images, by the labels visible at the step.
+
+    Every process adds the images it has scanned; ``gather`` sums them up.
+    """
 
     def __init__(self, context: StepContext) -> None:
         self.context = context
@@ -187,11 +194,15 @@ class ClassMeans:
         self.total.index_add_(0, labels[valid], flat_features(embedding)[valid].double())
         self.count += torch.bincount(labels[valid], minlength=self.rows)
 
+    def gather(self) -> None:
+        """Take in what the other processes have seen."""
+        self.total, self.count = global_sum(self.total), global_sum(self.count)
+
     def classes(self) -> Tensor:
         """Return the means (K, D); NaN for a class without a pixel."""
-        return (self.total / self.count[:, None]).float()[:-1]
+        return (self.total / self.count[:, None]).to(self.context.model.mean.dtype)[:-1]
 
     def unlabelled(self) -> Tensor:
         """Return the mean of background, or of unlabelled pixels where there is none (D,); NaN without a pixel."""
         row = 0 if self.context.background else -1
-        return (self.total[row] / self.count[row]).float()
+        return (self.total[row] / self.count[row]).to(self.context.model.mean.dtype)

@@ -27,7 +27,7 @@ from faircl.losses import (
 )
 from faircl.losses.consistency import ConsistencyForm
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
-from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms, flat_features, to_stride
+from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms, to_stride
 from faircl.models.classifier import Init
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.prototypes import PrototypeBank, sample_keys
@@ -131,6 +131,7 @@ class FairCL(Method):
     def restored(self) -> None:
         """Read the step's facts back."""
         self.old_classes, self.unlabelled_label, self.done = self.facts.tolist()
+        self.bank.restored()
 
     # Steps
 
@@ -264,7 +265,7 @@ class FairCL(Method):
         return c.pull * loss.pull + c.push * loss.push
 
     def _clustered(self, batch: Batch, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (N, D) and labels (N,) at network stride.
+        """Features (B, D, h, w) and labels (B, h, w) at network stride.
 
         Under ``unbiased`` the segmentation loss needs no label for unlabelled pixels, but a cluster does: one of p_0
         and the old classes, chosen as ``assign`` says.
@@ -274,11 +275,13 @@ class FairCL(Method):
         if self.config.unlabelled == "unbiased" and self.old_classes > 0:
             closest = self._assignment(out, features.shape[-2:]).labels
             labels = labels.where(to_stride(batch.labels, features.shape[-2:]) != self.unlabelled_label, closest)
-        return flat_features(features), labels.flatten()
+        return features, labels
 
     def _features(self, out: SegOutput) -> Tensor:
         features = out.embedding if self.config.embedding == "decoder" else out.stages[-1]
-        return F.normalize(features, dim=1) if self.config.normalise else features
+        if not self.config.normalise:
+            return features
+        return F.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)
 
     def _predicted_fairness(self, out: SegOutput, targets: Tensor) -> Tensor:
         histogram, seen = self._histogram(out, targets)
@@ -300,9 +303,8 @@ class FairCL(Method):
             self.predicted = torch.where(seen, histogram, self.predicted)
         if self._uses_prototypes():
             features, labels = self._clustered(batch, out, targets)
-            height, width = self._features(out).shape[-2:]
-            keys = sample_keys(batch.draws, height, width)
-            self.bank.push(features, labels, keys, self.config.quota)
+            keys = sample_keys(batch.draws, features.shape[-2], features.shape[-1])
+            self.bank.push(features, labels.flatten(), keys, self.config.quota)
 
     def after_update(self, iteration: int) -> None:
         """Move the prototypes every M iterations."""

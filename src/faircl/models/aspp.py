@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.models.segmentation import deeplabv3
 
+from faircl.models.resize import resize
+
 WIDTH = 256
 """Channels of every DeepLab embedding."""
 
@@ -90,7 +92,7 @@ class DeepLabPlusHead(nn.Module):
     def forward(self, stages: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding."""
         fine = self.skip(stages[0])
-        coarse = F.interpolate(self.aspp(stages[-1]), fine.shape[-2:], mode="bilinear", align_corners=False)
+        coarse = resize(self.aspp(stages[-1]), fine.shape[-2:])
         embedding: Tensor = self.mix(torch.cat([coarse, fine], 1))
         return embedding
 

@@ -26,24 +26,52 @@ def checkpoint_blocks(blocks: Iterable[nn.Module]) -> int:
     return count
 
 
+@contextmanager
+def remembered(blocks: Iterable[nn.Module]) -> Iterator[None]:
+    """Let blocks keep their activations for once: what a hook takes out of a block is not computed again."""
+    chosen = [block for block in blocks if isinstance(block, _Forgetful)]
+    for block in chosen:
+        block.forgetful = False
+    try:
+        yield
+    finally:
+        for block in chosen:
+            block.forgetful = True
+
+
 class _Forgetful(nn.Module):
+    forgetful = True
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
+        if not (self.forgetful and torch.is_grad_enabled()):
             return super().forward(*args, **kwargs)
-        return checkpoint(super().forward, *args, use_reentrant=False, context_fn=self._contexts, **kwargs)
+        # A compiler repeats operations, not their effects on statistics, and takes no context.
+        contexts: dict[str, Any] = {} if torch.compiler.is_compiling() else {"context_fn": self._contexts}
+        # Some networks change lists, inside a block or after it: the second pass must find them as the first did.
+        return checkpoint(self._on_own, *_own(args), use_reentrant=False, **contexts, **kwargs)
+
+    def _on_own(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*_own(args), **kwargs)
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), _statistics_kept(self)
 
 
+def _own(args: Iterable[Any]) -> list[Any]:
+    return [list(arg) if isinstance(arg, list) else arg for arg in args]
+
+
 @contextmanager
 def _statistics_kept(module: nn.Module) -> Iterator[None]:
-    """Let BatchNorm normalise by the batch without moving its running statistics: the first pass has moved them."""
-    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    for norm in norms:
-        norm.track_running_stats = False
+    """Let BatchNorm move copies of its running statistics: the first pass has moved them already."""
+    norms = [norm for norm in module.modules() if isinstance(norm, _BatchNorm) and norm.training]
+    kept = [(norm, dict(norm.named_buffers(recurse=False))) for norm in norms]
+    for norm, statistics in kept:
+        for name, value in statistics.items():
+            setattr(norm, name, value.clone())
     try:
         yield
     finally:
-        for norm in norms:
-            norm.track_running_stats = True
+        for norm, statistics in kept:
+            for name, value in statistics.items():
+                setattr(norm, name, value)

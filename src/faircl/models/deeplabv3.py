@@ -73,8 +73,11 @@ class _DeepLab(Segmenter):
         label = f"network '{self.name}' with {self.config.backbone}"
         whole = any(key.startswith("backbone.") for key in state)
         parts: dict[str, nn.Module] = {"backbone.": self.backbone} if whole else {"": self.backbone}
-        if whole and isinstance(self.decoder, DeepLabHead) and any(key.startswith("classifier.") for key in state):
+        decoder = {key for key in state if whole and key.startswith("classifier.")}
+        if decoder and isinstance(self.decoder, DeepLabHead):
             parts["classifier."] = self.decoder
+        elif decoder:  # another one than ours
+            state = {key: value for key, value in state.items() if key not in decoder}
         load_parts(parts, state, source=source, label=label, ignored=_IGNORED)
 
 

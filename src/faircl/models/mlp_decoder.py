@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from faircl.models.resize import resize
+
 
 class MlpDecoder(nn.Module):
     r"""Projects every stage to one width, upsamples to the finest and fuses.
@@ -36,14 +38,7 @@ class MlpDecoder(nn.Module):
         weights = torch.split(self.fuse.weight, self.fuse.out_channels, 1)[::-1]
         total, bias = None, self.fuse.bias
         for stage, project, weight in zip(stages, self.projections, weights, strict=True):
-            part = self._resize(F.conv2d(project(stage), weight, bias), size)
+            part = resize(F.conv2d(project(stage), weight, bias), size, "nearest" if self.bare else "bilinear")
             total, bias = (part if total is None else total + part), None
         embedding: Tensor = self.activation(self.norm(total))
         return embedding
-
-    def _resize(self, x: Tensor, size: tuple[int, ...]) -> Tensor:
-        if x.shape[-2:] == size:
-            return x
-        if self.bare:
-            return F.interpolate(x, size, mode="nearest")
-        return F.interpolate(x, size, mode="bilinear", align_corners=False)

@@ -172,7 +172,7 @@ def vit_names(state: State) -> State:
     if "embeddings.patch_embeddings.projection.weight" not in state:
         return state
     state = rename(rename(state, _HF_ATTENTION), _HF_DINO)
-    return _join_query_key_value(state)
+    return _joined(_joined(state, ("q_proj", "k_proj", "v_proj"), "qkv"), ("gate_proj", "up_proj"), "w12")
 
 
 _HF_LAYER = r"(encoder\.layer\.\d+\.)"
@@ -192,17 +192,17 @@ _HF_DINO: Table = (
     (r"encoder\.layer\.(\d+)\.attention\.", r"blocks.\1.attn."),
     (r"encoder\.layer\.(\d+)\.layer_scale(\d)\.lambda1", r"blocks.\1.ls\2.gamma"),
     (r"encoder\.layer\.(\d+)\.mlp\.weights_in\.", r"blocks.\1.mlp.w12."),
-    (r"encoder\.layer\.(\d+)\.mlp\.weights_out\.", r"blocks.\1.mlp.w3."),
+    (r"encoder\.layer\.(\d+)\.mlp\.(?:weights_out|down_proj)\.", r"blocks.\1.mlp.w3."),
     (r"encoder\.layer\.(\d+)\.", r"blocks.\1."),
     (r"layernorm\.", "norm."),
 )
 
 
-def _join_query_key_value(state: State) -> State:
-    """Stack the three projections of every block; one whose three are not all there stays as it is."""
+def _joined(state: State, parts: Sequence[str], whole: str) -> State:
+    """Stack projections that are one weight elsewhere; where not all parts are there, they stay as they are."""
     joined = dict(state)
     for key in state:
-        three = [key.replace(".attn.q_proj.", f".attn.{letter}_proj.") for letter in "qkv"]
-        if ".attn.q_proj." in key and all(one in state for one in three):
-            joined[key.replace(".q_proj.", ".qkv.")] = torch.cat([joined.pop(one) for one in three])
+        keys = [key.replace(f".{parts[0]}.", f".{part}.") for part in parts]
+        if f".{parts[0]}." in key and all(one in state for one in keys):
+            joined[key.replace(f".{parts[0]}.", f".{whole}.")] = torch.cat([joined.pop(one) for one in keys])
     return joined

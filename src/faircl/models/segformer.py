@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from faircl.errors import UserError
+from faircl.models.checkpointing import remembered
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import segformer_library_names, segformer_names
 from faircl.models.segmenter import Segmenter
@@ -81,8 +82,7 @@ class SegFormer(Segmenter):
 
     def blocks(self) -> Iterator[nn.Module]:
         """Yield the transformer blocks."""
-        for stage in self.backbone.stages:
-            yield from stage.blocks
+        return self.backbone.blocks()
 
     def load_pretrained(self) -> None:
         """Load the encoder, or the whole network where the file has a decoder that fits ours."""
@@ -95,7 +95,9 @@ class SegFormer(Segmenter):
             state = read_weights(source)
         state = segformer_names(state)
         parts: dict[str, nn.Module] = {"": self.backbone}
-        if "decoder.fuse.weight" in state and not self.decoder.bare:
+        if self.decoder.bare:
+            state = {key: value for key, value in state.items() if not key.startswith("decoder.")}
+        elif "decoder.fuse.weight" in state:
             parts["decoder."] = self.decoder
         label = f"network '{self.name}' {self.config.variant}"
         load_parts(parts, state, source=source, label=label, ignored=_IGNORED)
@@ -133,15 +135,20 @@ class MixTransformer(nn.Module):
             return self._stages(image), None
         maps: list[Tensor] = []
         with ExitStack() as shown:
-            for stage in self.stages:
-                for block in stage.blocks:
-                    hook = block.attention.register_forward_hook(lambda _, __, output: maps.append(output[1]))
-                    shown.callback(hook.remove)
+            shown.enter_context(remembered(self.blocks()))
+            for block in self.blocks():
+                hook = block.attention.register_forward_hook(lambda _, __, output: maps.append(output[1]))
+                shown.callback(hook.remove)
             # All blocks share one configuration.
             config = self.stages[0].blocks[0].attention.config
             shown.callback(setattr, config, "_attn_implementation", config._attn_implementation)
             config._attn_implementation = "eager"
             return self._stages(image), tuple(maps)
+
+    def blocks(self) -> Iterator[Any]:
+        """Yield the transformer blocks."""
+        for stage in self.stages:
+            yield from stage.blocks
 
     def _stages(self, image: Tensor) -> tuple[Tensor, ...]:
         x, stages = image, []

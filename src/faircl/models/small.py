@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -31,6 +32,8 @@ class Small(Segmenter):
     name = "small"
     summary = "small residual network at stride 4; trains on a CPU"
 
+    backbone: _Backbone
+
     def __init__(self, config: SmallConfig) -> None:
         w = config.width
         widths = (w, 2 * w, 3 * w)
@@ -41,6 +44,10 @@ class Small(Segmenter):
             stage_widths=widths,
             dropout=config.dropout,
         )
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the two stages of residual blocks."""
+        yield from (self.backbone.stage4, self.backbone.stage8)
 
 
 class _Backbone(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -48,9 +48,9 @@ class Timm(Segmenter):
         self.config = config
 
     def blocks(self) -> Iterator[nn.Module]:
-        """Yield the children of every stage."""
-        for stage in self.backbone.net.children():
-            yield from stage if isinstance(stage, nn.Sequential | nn.ModuleList) else ()
+        """Yield the blocks of every stage, or the whole stage where timm does not list them."""
+        net = self.backbone.net
+        return _blocks(getattr(net, "model", net))
 
     def load_pretrained(self) -> None:
         """Load timm's weights, or a file with timm's names."""
@@ -94,21 +94,41 @@ class FeatureMaps(nn.Module):
         return tuple(x.permute(0, 3, 1, 2) if self.channels_last else x for x in chosen)
 
 
-@torch.no_grad()
+def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if isinstance(child, nn.Sequential | nn.ModuleList) or hasattr(child, "blocks"):
+            yield from _blocks(child)
+        elif any(True for part in child.children() for _ in part.parameters()):
+            yield child
+
+
 def _patch(net: nn.Module, name: str, strides: list[int]) -> tuple[int, int]:
     """Return what image sides must be a multiple of: the first stride for most networks, the last for some."""
-    error: Exception | None = None
+    error: UserError | None = None
+    training = net.training
     net.eval()
     for stride in (strides[0], strides[-1]):
         side = stride * (64 // stride | 1)
         try:
-            net(torch.zeros(1, 3, side, side + 2 * stride))
-        except (RuntimeError, AssertionError, ValueError) as problem:
+            check_free_size(net, name, side, side + 2 * stride)
+        except UserError as problem:
             error = problem
             continue
-        net.train()
+        net.train(training)
         return stride, stride
-    raise UserError(f"timm's {name} takes images of certain sizes only: {' '.join(str(error).split())}.")
+    assert error is not None
+    raise error
+
+
+@torch.no_grad()
+def check_free_size(run: Callable[[Tensor], Any], name: str, height: int, width: int) -> None:
+    """Refuse a timm model that takes no image of a size that is not its own."""
+    try:
+        run(torch.zeros(1, 3, height, width))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise UserError(
+            f"timm's {name} takes images of certain sizes only: {' '.join(str(error).split()).rstrip('.')}."
+        ) from None
 
 
 def whole_patches(image: Tensor, patch: tuple[int, int]) -> Tensor:
@@ -139,7 +159,7 @@ def create(name: str, **options: Any) -> Any:
             break
     if options.get("pretrained"):
         raise error or RuntimeError("timm made no model")
-    raise UserError(f"timm's {name} cannot be used here: {' '.join(str(error).split())}.")
+    raise UserError(f"timm's {name} cannot be used here: {' '.join(str(error).split()).rstrip('.')}.")
 
 
 def statistics(name: str) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from faircl.errors import UserError
+from faircl.models.checkpointing import remembered
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import vit_names
 from faircl.models.segmenter import Segmenter
-from faircl.models.timm_features import create, statistics, whole_patches
+from faircl.models.timm_features import check_free_size, create, statistics, whole_patches
 from faircl.models.weights import State, WeightsConfig, download, load_parts, read_weights
 
-_IGNORED = re.compile(r"head\.|head_dist\.|fc_norm\.|mask_token|pooler\.")
+_IGNORED = re.compile(r"head\.|head_dist\.|fc_norm\.|attn_pool\.|mask_token|pooler\.|classifier\.")
 
 
 class ViTConfig(WeightsConfig):
@@ -96,14 +97,18 @@ class PatchFeatures(nn.Module):
     def __init__(self, name: str, layers: int, pretrained: bool = False) -> None:
         super().__init__()
         self.net: Any = create(name, num_classes=0, pretrained=pretrained)
-        if not (hasattr(self.net, "forward_intermediates") and hasattr(self.net, "blocks")):
+        if not _is_plain(self.net):
             raise UserError(f"timm's {name} is no plain vision transformer; use it as model.name: timm.")
         depth = len(self.net.blocks)
         if layers > depth:
             raise UserError(f"Setting model.layers: {name} has {depth} blocks, found {layers}.")
         self.depths = [depth * (index + 1) // layers - 1 for index in range(layers)]
+        # A classifier's pooling and norm would be parameters that no gradient reaches.
+        self.net.prune_intermediate_layers(self.depths)
         self.patch: tuple[int, int] = tuple(self.net.patch_embed.patch_size)
         self.widths = (int(self.net.embed_dim),) * layers
+        height, width = self.patch
+        check_free_size(self._maps, name, 3 * height, 5 * width)
 
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""
@@ -112,6 +117,7 @@ class PatchFeatures(nn.Module):
             return self._maps(image), None
         seen: list[Tensor] = []
         with ExitStack() as shown:
+            shown.enter_context(remembered(self.net.blocks))
             for block in self.net.blocks:
                 hook = block.attn.attn_drop.register_forward_hook(lambda _, __, output: seen.append(output))
                 shown.callback(hook.remove)
@@ -125,3 +131,11 @@ class PatchFeatures(nn.Module):
                 image, indices=self.depths, norm=True, output_fmt="NCHW", intermediates_only=True
             )
         )
+
+
+def _is_plain(net: Any) -> bool:
+    """Whether a timm model has blocks of one width at one stride, with an attention each that can be shown."""
+    patch = getattr(getattr(net, "patch_embed", None), "patch_size", None)
+    blocks = getattr(net, "blocks", ())
+    shown = all(hasattr(getattr(block, "attn", None), "attn_drop") for block in blocks)
+    return isinstance(patch, tuple) and hasattr(net, "forward_intermediates") and len(blocks) > 0 and shown

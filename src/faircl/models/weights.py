@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import torch
 from pydantic import Field
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -53,26 +53,38 @@ def download(what: str, load: Callable[[], State]) -> State:
 
 def read_weights(source: str) -> State:
     """Read tensors from a .safetensors file, or from a .pth one without running any code in it."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        path = path / "model.safetensors"  # a Hugging Face folder
-    if not path.is_file():
-        raise UserError(
-            f"There are no weights at {path}; expected none, imagenet, or a .safetensors or .pth file as model.weights."
-        )
+    path = _find(source)
     try:
         loaded = load_file(path) if path.suffix == ".safetensors" else _read_pickle(path)
-    except (SafetensorError, BadZipFile, EOFError, OSError, RuntimeError, ValueError, KeyError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # damage shows in many ways
         raise UserError(f"Cannot read the weights {path}: {_short(error)}; the file is damaged or cut short.") from None
     return _tensors(loaded, path)
 
 
+def _find(source: str) -> Path:
+    path, found = Path(source), False
+    with suppress(OSError, RuntimeError):  # names too long, homes of nobody
+        path = path.expanduser()
+        if path.is_dir():
+            path = path / "model.safetensors"  # a Hugging Face folder
+        found = path.is_file()
+    if not found:
+        raise UserError(
+            f"There are no weights at {path}; expected none, imagenet, or a .safetensors or .pth file as model.weights."
+        )
+    return path
+
+
 def _read_pickle(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if "Weights only load failed" not in str(error):
-            raise ValueError(str(error)) from None
+        if "Weights only load failed" not in str(error) or "Unsupported operand" in str(error):
+            raise ValueError("torch did not write it") from None
         raise UserError(
             f"The weights {path} hold more than tensors, and none of it was run; save the state dict alone, or as "
             ".safetensors."

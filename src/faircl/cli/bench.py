@@ -1,0 +1,110 @@
+"""``faircl bench``: what things cost, as ratios within one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from faircl.cli.output import Json, Set, console, print_json
+from faircl.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from faircl.config import RunConfig
+    from faircl.engine.bench import StepTime
+
+app = typer.Typer(help="Time what training costs, side by side in one run.", no_args_is_help=True)
+METHODS = (("cross-entropy", "finetune"), ("FairCL", "faircl"))
+
+
+@app.callback()
+def _group() -> None:
+    """Time what training costs, side by side in one run."""
+
+
+@app.command()
+def step(
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="A network, or '{name: …, …}' with its settings. May be repeated."),
+    ] = None,
+    classes: Annotated[int, typer.Option(help="Channels after the step, background among them.")] = 151,
+    old: Annotated[int, typer.Option(help="Channels before the step.")] = 101,
+    batch: Annotated[int, typer.Option(help="Images per batch.")] = 24,
+    size: Annotated[int, typer.Option(help="Side of an image.")] = 512,
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "bf16",
+    iterations: Annotated[int, typer.Option(min=1, help="Timed updates per round.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, in turn over the methods.")] = 3,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Time an update by plain cross-entropy and by FairCL (assigned labels, all terms): milliseconds and peak memory.
+
+    Images are random and already on the device; data loading is not part of it. Without --model: DeepLabV3 and
+    SegFormer at the paper's size, which wants a GPU of 40 GB.
+
+    [bold]Examples[/bold]
+
+    faircl bench step
+
+    faircl bench step --model '{name: segformer, variant: b0}' --batch 4 --size 128 --precision fp32
+
+    faircl bench step --model small --batch 8 --size 96 --precision fp32 --set method.fairness=kl --json
+    """
+    from faircl.engine.bench import BenchSize, bench_step
+    from faircl.engine.environment import environment
+    from faircl.progress import ConsoleReporter
+
+    configs = [
+        _config(model, batch, size, precision, settings or [])
+        for model in models or ("{name: deeplabv3, backbone: resnet101, stride: 16}", "{name: segformer, variant: b3}")
+    ]
+    rows = bench_step(configs, METHODS, BenchSize(old, classes, iterations, rounds), ConsoleReporter())
+    about = {"classes": classes, "old": old, "batch": batch, "size": size, "precision": precision}
+    if as_json:
+        print_json({**about, "iterations": iterations, "rounds": rounds, "environment": environment()} | _json(rows))
+    else:
+        console().print(_table(rows, about, environment()))
+
+
+def _config(model: str, batch: int, size: int, precision: str, settings: list[str]) -> RunConfig:
+    from faircl.config import resolve
+
+    # The data and the learning rate are of no account: images are random, and weights need not get anywhere.
+    tree = {"data": "scenes", "model": "small", "method": "faircl", "optim": {"lr": 0.001}}
+    train = {"batch": batch, "crop": size, "precision": precision}
+    config = resolve(tree | {"train": train}, [f"model={model}", *settings])
+    if config.method.name != "faircl":
+        raise UserError(f"faircl bench step times cross-entropy and FairCL, found method.name={config.method.name}.")
+    return config
+
+
+def _json(rows: list[StepTime]) -> dict[str, Any]:
+    return {"rows": [row.to_json() for row in rows]}
+
+
+def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -> Table:
+    from rich.table import Table
+
+    title = "{classes} classes, {old} of them old; batch {batch} of {size}×{size}, {precision}".format(**about)
+    where = facts["gpu"] if facts["gpu"] != "none" else f"{facts['cpu']}, {facts['threads']} threads"
+    columns = ("network", "method", "ms/step", "min", "max", "images/s", "peak GiB", "time", "memory")
+    caption = f"{where}; torch {facts['torch']}; commit {facts['commit'] or 'unknown'}"
+    table = Table(*columns, title=title, caption=caption, header_style="bold")
+    for row in rows:
+        memory = ("–", "–") if row.peak_gib is None else (f"{row.peak_gib:.2f}", f"{row.memory_ratio:.3f}×")
+        low, high = row.spread
+        table.add_row(
+            row.model,
+            row.method,
+            f"{row.milliseconds:.1f}",
+            f"{low:.1f}",
+            f"{high:.1f}",
+            f"{row.images_per_second:.1f}",
+            memory[0],
+            f"{row.time_ratio:.3f}×",
+            memory[1],
+        )
+    return table

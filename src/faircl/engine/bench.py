@@ -1,0 +1,224 @@
+"""Timing of one training step, methods side by side in one run: random images, real networks, losses and optimisers.
+
+Nothing is read from disk: a step here is everything from a batch on the device to updated weights and prototypes.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from faircl.config import RunConfig
+from faircl.data.loader import Batch
+from faircl.data.sample import BACKGROUND
+from faircl.engine.network import build_model, check_network, set_training_mode
+from faircl.engine.optim import make_optimizer, make_schedule
+from faircl.engine.runtime import make_fabric, memory_in_words, process_settings
+from faircl.engine.update import Updater, one_behind
+from faircl.errors import UserError
+from faircl.methods.base import Method, StepContext
+from faircl.models.segmenter import Segmenter
+from faircl.progress import Reporter
+from faircl.registry import METHODS
+
+BLOCK = 16
+"""Side of the squares that random labels are made of: about what objects are to a network's stride."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What one update of a method costs, the median of the rounds; ratios are to the first method of the network."""
+
+    model: str
+    method: str
+    parameters: int
+    milliseconds: float
+    spread: tuple[float, float]
+    images_per_second: float
+    peak_gib: float | None
+    time_ratio: float
+    memory_ratio: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class BenchSize:
+    """How much is timed: classes old and new, updates per round, rounds in turn over the methods."""
+
+    old_classes: int = 101
+    classes: int = 151
+    iterations: int = 20
+    rounds: int = 3
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.old_classes < self.classes:
+            raise UserError(
+                f"A step to time needs at least two old classes and a new one, found {self.old_classes} old of "
+                f"{self.classes}; background counts as one."
+            )
+
+
+def bench_step(
+    configs: Sequence[RunConfig], methods: Sequence[tuple[str, str]], size: BenchSize, reporter: Reporter
+) -> list[StepTime]:
+    """Time an update of a later step for every network (one configuration each) and method.
+
+    ``methods`` are (label, name); the one that is each configuration's own takes its settings from there.
+    """
+    found: list[StepTime] = []
+    for config in configs:
+        with process_settings(config.train), memory_in_words():
+            fabric = make_fabric(config.train)
+            network = build_model(config, pretrained=False)
+            check_network(config, network)
+            seconds: dict[str, list[float]] = {label: [] for label, _ in methods}
+            peaks: dict[str, int] = {}
+            with reporter.task(f"{_label(config)}", size.rounds * len(methods)) as task:
+                for _ in range(size.rounds):
+                    for label, name in methods:
+                        taken, peak = _time_method(config, name, copy.deepcopy(network), fabric, size)
+                        seconds[label].append(taken)
+                        peaks[label] = max(peak, peaks.get(label, 0))
+                        task.advance(f"{label} {1e3 * taken:.1f} ms")
+            weights = sum(p.numel() for p in network.parameters()) + size.classes * (network.embedding_width + 1)
+            found += _rows(config, weights, seconds, peaks, fabric.device.type == "cuda")
+    return found
+
+
+def _rows(
+    config: RunConfig, parameters: int, seconds: dict[str, list[float]], peaks: dict[str, int], memory: bool
+) -> Iterator[StepTime]:
+    first = next(iter(seconds))
+    base = statistics.median(seconds[first])
+    images = config.train.batch * config.optim.accumulate
+    for label, times in seconds.items():
+        middle = statistics.median(times)
+        yield StepTime(
+            model=_label(config),
+            method=label,
+            parameters=parameters,
+            milliseconds=1e3 * middle,
+            spread=(1e3 * min(times), 1e3 * max(times)),
+            images_per_second=images / middle,
+            peak_gib=peaks[label] / 2**30 if memory else None,
+            time_ratio=middle / base,
+            memory_ratio=peaks[label] / peaks[first] if memory else None,
+        )
+
+
+def _time_method(config: RunConfig, name: str, model: Segmenter, fabric: Fabric, size: BenchSize) -> tuple[float, int]:
+    """Return the seconds of an update, and the largest number of bytes in use meanwhile."""
+    table = METHODS.get(name)
+    method: Method = table(config.method if name == config.method.name else table.Config(name=name), model)
+    device = fabric.device
+    model.to(device)
+    method.to(device)
+    # A short first step gives the method what it takes from one: old classes, prototypes, statistics.
+    _run(config, method, model, fabric, 0, (0, size.old_classes), 6, timed=False)
+    seconds, peak = _run(
+        config, method, model, fabric, 1, (size.old_classes, size.classes), size.iterations, timed=True
+    )
+    del method, model
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return seconds, peak
+
+
+def _run(
+    config: RunConfig,
+    method: Method,
+    model: Segmenter,
+    fabric: Fabric,
+    step: int,
+    classes: tuple[int, int],
+    iterations: int,
+    timed: bool,
+) -> tuple[float, int]:
+    """Make the updates of a step; the first ones, which warm up caches and wait for prototypes, are not timed."""
+    teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(step) else None
+    context = _context(model, step, *classes)
+    model.eval().requires_grad_(True)
+    method.begin_step(context)
+    optimizer = make_optimizer(config.optim, model, step)
+    network, optimizer = fabric.setup(model, optimizer)
+    set_training_mode(model, config, step)
+    warm = max(8, getattr(config.method, "period", 0) + 2) if timed else 0
+    total = warm + iterations
+    updater = Updater(
+        fabric, method, network, optimizer, make_schedule(config.optim, optimizer, total), config.optim, teacher
+    )
+    batches = cycle([_random_batch(config, step, classes, seed, fabric.device) for seed in range(2)])
+    started = _now(fabric.device)
+    for update in one_behind(updater.update(batches, step, number) for number in range(1, total + 1)):
+        update.terms()
+        if update.iteration == warm:
+            _reset_peak(fabric.device)
+            started = _now(fabric.device)
+    seconds = (_now(fabric.device) - started) / iterations
+    peak = torch.cuda.max_memory_allocated(fabric.device) if fabric.device.type == "cuda" else 0
+    method.end_step(context)
+    return seconds, peak
+
+
+def _context(model: Segmenter, step: int, old: int, classes: int) -> StepContext:
+    pixels = torch.arange(1, classes + 1) * 1000  # a long tail, hundred to one
+    return StepContext(
+        step=step,
+        old_classes=old,
+        classes=classes,
+        background=True,
+        unlabelled=BACKGROUND,
+        seed=0,
+        model=model,
+        label_pixels=pixels,
+        pixels=int(pixels.sum()),
+        scan=lambda: iter(()),
+    )
+
+
+def _random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: int, device: torch.device) -> Batch:
+    """Return noise with blocks of random labels: new classes and background; assigned ones from the old classes."""
+    draw = torch.Generator().manual_seed(seed)
+    images, side = config.train.batch, config.train.crop
+    old, known = classes
+
+    def blocks(low: int, high: int) -> Tensor:
+        coarse = torch.randint(low, high, (images, -(-side // BLOCK), -(-side // BLOCK)), generator=draw)
+        return coarse.repeat_interleave(BLOCK, 1).repeat_interleave(BLOCK, 2)[:, :side, :side].contiguous()
+
+    labels = blocks(0, known)
+    if step > 0:
+        labels[labels < old] = BACKGROUND
+    image = torch.rand((images, 3, side, side), generator=draw)
+    draws = torch.arange(images) + seed * images
+    return Batch(image, labels, blocks(0, old) if step > 0 else None, draws).to(device)
+
+
+def _label(config: RunConfig) -> str:
+    chosen = config.model.model_dump(include={"backbone", "variant", "stride"}).values()
+    return " ".join([config.model.name, *map(str, chosen)])
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)

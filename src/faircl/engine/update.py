@@ -1,0 +1,111 @@
+"""One update of the network: forward and backward passes over its batches, then one step of the optimiser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.wrappers import _FabricModule
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from faircl.config import OptimConfig
+from faircl.data.loader import Batch
+from faircl.distributed import global_sum, world_size
+from faircl.engine.runtime import full_logits
+from faircl.errors import UserError
+from faircl.methods.base import Method
+from faircl.models.segmenter import SegOutput
+
+
+class Update(NamedTuple):
+    """An update that was made, or is still being made by a device: its learning rate and terms."""
+
+    step: int
+    iteration: int
+    lr: float
+    names: tuple[str, ...]
+    values: Tensor
+
+    def terms(self) -> dict[str, float]:
+        """Wait for the terms; stop at one that is not finite. All processes have the same, and stop together."""
+        terms = dict(zip(self.names, self.values.tolist(), strict=True))
+        if not all(math.isfinite(value) for value in terms.values()):
+            listed = ", ".join(f"{name} = {value:.6g}" for name, value in terms.items())
+            raise UserError(
+                f"The loss is not finite at step {self.step}, iteration {self.iteration}: {listed}; lower optim.lr, "
+                "set optim.clip, or use precision fp32 or bf16. Finished steps are kept."
+            )
+        return terms
+
+
+class Updater:
+    """Trains a network that Fabric has set up, by a method's losses."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        method: Method,
+        network: _FabricModule,
+        optimizer: torch.optim.Optimizer,
+        schedule: LRScheduler,
+        config: OptimConfig,
+        teacher: nn.Module | None = None,
+    ) -> None:
+        self.fabric, self.method, self.network, self.teacher = fabric, method, network, teacher
+        self.optimizer, self.schedule, self.config = optimizer, schedule, config
+
+    def update(self, batches: Iterable[Batch], step: int, iteration: int) -> Update:
+        """Train on the next ``accumulate`` batches; the values are means over them and over processes."""
+        parts: list[dict[str, Tensor]] = []
+        lr = float(self.schedule.get_last_lr()[0])
+        for number, batch in enumerate(islice(batches, self.config.accumulate), 1):
+            # Gradients meet those of the other processes once, after the last batch.
+            with self.fabric.no_backward_sync(self.network, enabled=number < self.config.accumulate):
+                parts.append(self._pass(batch, iteration))
+        if self.config.clip > 0:
+            # Under fp16 an overflow is everyday business: the scaler skips that update.
+            self.fabric.clip_gradients(
+                self.network, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        self.method.after_update(iteration)
+        means = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
+        values = global_sum(torch.stack(list(means.values()))) / world_size()
+        return Update(step, iteration, lr, tuple(means), values)
+
+    def _pass(self, batch: Batch, iteration: int) -> dict[str, Tensor]:
+        """One forward and backward pass; return the terms."""
+        wanted = self.method.needs_attentions
+        out = self.network(batch.image, attentions=wanted)
+        old = None if self.teacher is None else without_gradient(self.fabric, self.teacher, batch.image, wanted)
+        with torch.no_grad():
+            targets = self.method.targets(batch, out, old)
+        terms = self.method.losses(batch, out, old, targets)
+        self.fabric.backward(torch.stack(list(terms.values())).sum() / self.config.accumulate)
+        self.method.observe(batch, out, targets, iteration)
+        return {name: value.detach() for name, value in terms.items()}
+
+
+def without_gradient(fabric: Fabric, model: nn.Module, image: Tensor, attentions: bool = False) -> SegOutput:
+    """Run a network in the run's precision, outside Fabric's wrapping; the output is as with it."""
+    with torch.no_grad(), fabric.autocast():
+        out: SegOutput = model(image, attentions=attentions)
+    return full_logits(out)
+
+
+def one_behind(updates: Iterable[Update]) -> Iterator[Update]:
+    """Yield every update once the next one is under way: reading its values then keeps no device waiting."""
+    held = None
+    for update in updates:
+        if held is not None:
+            yield held
+        held = update
+    if held is not None:
+        yield held
