@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from faircl.cli.output import Json, Set, print_json
+from faircl.cli.output import Fit, Json, Set, fitted, print_json
 
 app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 
@@ -20,6 +20,7 @@ def _group() -> None:
 def show(
     recipe: Annotated[str, typer.Argument(help="A recipe's name or a YAML file.")],
     settings: Set = None,
+    fit: Fit = None,
     as_json: Json = False,
 ) -> None:
     """Print a configuration with every setting resolved, ready to be saved and edited.
@@ -29,10 +30,12 @@ def show(
     faircl config show demo > my.yaml
 
     faircl config show demo --set method.fairness=kl --json
+
+    faircl config show folder-segformer --fit 8gb > small-card.yaml
     """
     from faircl.config import load_config
 
-    config = load_config(recipe, settings or ())
+    config = fitted(load_config(recipe, settings or ()), fit)
     if as_json:
         print_json(config.model_dump(mode="json"))
     else:

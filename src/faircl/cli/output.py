@@ -4,16 +4,41 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any
+import os
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from faircl.config import RunConfig
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set optim.lr=0.02. May be repeated."),
 ]
+Fit = Annotated[
+    str | None,
+    typer.Option("--fit", metavar="8gb|12gb|24gb", help="Change what it takes to train on a card of this memory."),
+]
+
+
+def fitted(config: RunConfig, preset: str | None) -> RunConfig:
+    """Apply a memory preset, if one is wanted, and say on standard error what it changes."""
+    if preset is None:
+        return config
+    from faircl.distributed import launched
+    from faircl.presets import fit
+    from faircl.progress import ConsoleReporter
+
+    config, changes, notes = fit(config, preset, launched())
+    reporter = ConsoleReporter(quiet=os.environ.get("RANK", "0") != "0")
+    for change in changes:
+        reporter.say(f"{preset}: {change}")
+    for note in notes:
+        reporter.say(f"note: {note}")
+    return config
 
 
 def console() -> Console:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from faircl.cli.output import Json, Set, console, print_json
+from faircl.cli.output import Fit, Json, Set, console, fitted, print_json
 
 
 def train(
@@ -15,6 +15,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Folder to write the run into.")],
     settings: Set = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the run; the same as --set seed=N.")] = None,
+    fit: Fit = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run at its first unfinished step.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -30,6 +31,10 @@ def train(
 
     faircl train my.yaml --out runs/yaml --resume
 
+    faircl train folder-deeplab --out runs/mine --set data.root=/data/mine --fit 12gb
+
+    torchrun --nproc-per-node 4 -m faircl train my.yaml --out runs/four
+
     torchrun --nproc-per-node 4 -m faircl train my.yaml --out runs/four
     """
     from faircl.cli.results import run_json, steps_table
@@ -40,7 +45,7 @@ def train(
 
     join()
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
-    config = load_config(recipe, overrides)
+    config = fitted(load_config(recipe, overrides), fit)
     folder = train_run(config, out, ConsoleReporter(), resume)
     if rank() > 0:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
     plugins: list[Any] = []
     if config.precision in _MIXED:
         arithmetic, plugins = {}, [LogitsInFull(_MIXED[config.precision], device)]
+    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # it has advice on precision that is not ours
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Fabric warns of options that were chosen on purpose
         if launched() == world_size() == 1:

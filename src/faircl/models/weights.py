@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,8 @@ class WeightsConfig(ModelConfig):
 def download(what: str, load: Callable[[], State]) -> State:
     """Let a library fetch weights; being offline is a sentence, not a traceback."""
     try:
-        return load()
+        with redirect_stdout(sys.stderr):  # some libraries announce a download where results belong
+            return load()
     except Exception as error:  # every library fails to download in its own way
         raise UserError(
             f"Cannot download the weights of {what} ({type(error).__name__}: {_short(error)}); check the connection, "

@@ -1,0 +1,88 @@
+"""Presets for small cards: smaller batches, accumulated to the same update, and what else saves memory.
+
+A preset keeps the images per update. What it cannot keep is said: BatchNorm sees fewer images at a time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from faircl.config import RunConfig
+from faircl.errors import unknown_name
+
+
+class Preset(NamedTuple):
+    """What fits on a card: windows of 512×512 per process at a time, and whether activations are computed twice.
+
+    Set from peaks measured with FairCL in bf16 at 151 classes: ResNet-101 DeepLabV3 and SegFormer-B3 use 5.3 and 6.1
+    GiB with 8 windows and checkpointing, 7.7 and 8.8 with 12, 13.7 and 18.5 with 16 and no checkpointing.
+    """
+
+    windows: int
+    checkpointing: bool
+
+
+PRESETS = {"8gb": Preset(8, True), "12gb": Preset(12, True), "24gb": Preset(16, False)}
+
+
+class Change(NamedTuple):
+    """A setting that a preset changes."""
+
+    key: str
+    before: object
+    after: object
+
+    def __str__(self) -> str:
+        return f"{self.key}: {_word(self.before)} → {_word(self.after)}"
+
+
+def fit(config: RunConfig, name: str, processes: int = 1) -> tuple[RunConfig, list[Change], list[str]]:
+    """Return a configuration that fits on cards of a size, what was changed for it, and what else changes with that."""
+    if name not in PRESETS:
+        raise unknown_name("preset", name, list(PRESETS))
+    preset = PRESETS[name]
+    most = max(1, int(preset.windows * (512 / config.train.crop) ** 2)) * processes
+    update = config.train.batch * config.optim.accumulate
+    batch = _largest_share(update, most, processes)
+    wanted: dict[str, dict[str, object]] = {
+        "train": {
+            "batch": batch,
+            "precision": "bf16" if config.train.precision in ("fp32", "fp64") else config.train.precision,
+            "checkpointing": config.train.checkpointing or preset.checkpointing,
+        },
+        "optim": {"accumulate": update // batch},
+        "eval": {"batch": min(config.eval.batch, 2)},
+    }
+    changes = [
+        Change(f"{section}.{key}", before, after)
+        for section, settings in wanted.items()
+        for key, after in settings.items()
+        if (before := getattr(getattr(config, section), key)) != after
+    ]
+    fitted = config.model_copy(
+        update={part: getattr(config, part).model_copy(update=values) for part, values in wanted.items()}
+    )
+    return fitted, changes, _notes(config, fitted, update, most)
+
+
+def _largest_share(update: int, most: int, processes: int) -> int:
+    """Return the largest batch up to a limit that divides an update and, where one does, gives all processes alike."""
+    fitting = [size for size in range(1, min(update, most) + 1) if update % size == 0 and size >= processes]
+    even = [size for size in fitting if size % processes == 0]
+    return (even or fitting or [update])[-1]
+
+
+def _notes(config: RunConfig, fitted: RunConfig, update: int, most: int) -> list[str]:
+    notes = []
+    if fitted.train.batch > most:
+        notes.append(f"an update of {update} images cannot be split to fit; choose train.batch with small divisors")
+    if fitted.train.batch < config.train.batch and config.train.frozen_norm == "never":
+        notes.append(
+            f"BatchNorm now sees {fitted.train.batch} images at a time instead of {config.train.batch}; "
+            "train.frozen_norm keeps its statistics"
+        )
+    return notes
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
