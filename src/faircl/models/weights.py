@@ -7,8 +7,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
