@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from faircl.config import EvalConfig, OptimConfig, ScenarioConfig, TrainConfig
 from faircl.data.readers import FolderConfig, SceneConfig
 from faircl.methods.faircl import FairCLConfig
-from faircl.models.small import SmallConfig
+from faircl.registry import MODELS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -89,7 +89,7 @@ def plain(value: object) -> object:
         ("configuration.md", "train", [TrainConfig]),
         ("configuration.md", "scenario", [ScenarioConfig]),
         ("configuration.md", "eval", [EvalConfig]),
-        ("configuration.md", "model", [SmallConfig]),
+        *(("networks.md", name, [MODELS.get(name).Config]) for name in MODELS.builtin),
         ("configuration.md", "data", [SceneConfig, FolderConfig]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
