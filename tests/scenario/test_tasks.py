@@ -5,7 +5,7 @@ import pytest
 from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.scenario import split_classes, step_sizes
-from faircl.scenario.tasks import class_id
+from faircl.scenario.tasks import class_id, short_task
 
 
 def numbered(count: int, background: bool = True) -> Classes:
@@ -124,3 +124,17 @@ def test_a_name_wins_over_a_number_and_names_are_exact():
     assert class_id("7", classes) == 1
     assert class_id("Car", classes) == 2
     assert class_id("car", classes) == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "short"),
+    [
+        ("15-1", "15-1"),
+        ("offline", "offline"),
+        ('[["sky", 2], ["car"]]', "2-1 listed"),
+        ("[broken", "[broken"),
+        ("[1]", "[1]"),
+    ],
+)
+def test_a_task_in_a_heading(task, short):
+    assert short_task(task) == short

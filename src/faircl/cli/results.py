@@ -10,6 +10,7 @@ from rich.text import Text
 
 from faircl.engine.run_folder import RunFolder
 from faircl.metrics import StepMetrics
+from faircl.scenario import short_task
 
 
 def run_json(folder: RunFolder) -> dict[str, Any]:
@@ -29,10 +30,8 @@ def steps_table(folder: RunFolder) -> Table:
 
 def steps_table_of(folder: RunFolder, steps: Sequence[dict[str, Any]]) -> Table:
     """Return evaluations in their JSON form as a table."""
-    config = folder.config()
-    title = Text(
-        f"{config.method.name}, task {folder.scenario()['task']}, {config.scenario.setting}, seed {config.seed}"
-    )
+    config, task = folder.config(), short_task(folder.scenario()["task"])
+    title = Text(f"{config.method.name}, task {task}, {config.scenario.setting}, seed {config.seed}")
     columns = ("step", "old", "new", "all", "STD", "gap", "error gap", "rarest third", "worst class")
     table = Table(*columns, title=title, caption="IoU in percent", header_style="bold")
     for s in steps:

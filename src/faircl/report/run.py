@@ -12,6 +12,7 @@ import yaml
 
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics, average_over_steps
+from faircl.scenario import short_task
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Run:
         """Data, task and setting in words, as far as they are known: "voc 15-1 (overlapped)"."""
         scenario = {**_mapping(self.config.get("scenario")), **self.scenario}
         setting = f"({scenario['setting']})" if scenario.get("setting") else ""
-        words = (self._named("data"), str(scenario.get("task") or ""), setting)
+        words = (self._named("data"), short_task(str(scenario.get("task") or "")), setting)
         return " ".join(word for word in words if word) or self.folder.name
 
     def predictions(self, example: int) -> dict[int, Path]:

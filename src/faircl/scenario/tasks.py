@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
@@ -15,6 +16,20 @@ from faircl.seeding import generator
 
 Task = str | list[list[int | str]]
 Order = str | list[int | str] | None
+
+
+def short_task(task: str) -> str:
+    """Return a task as a heading has room for it: class lists by their lengths, "6-5 listed".
+
+    >>> short_task('[["sky", "tree"], ["car"]]')
+    '2-1 listed'
+    """
+    if not task.startswith("["):
+        return task
+    try:
+        return "-".join(str(len(step)) for step in json.loads(task)) + " listed"
+    except (ValueError, TypeError):
+        return task
 
 
 def split_classes(task: Task, order: Order, classes: Classes) -> tuple[tuple[int, ...], ...]:
