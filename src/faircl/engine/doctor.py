@@ -24,10 +24,19 @@ def checks() -> list[Check]:
     facts = environment()
     python = Check("python", sys.version_info >= (3, 11), f"{facts['python']} (3.11 or later is needed)")
     versions = Check(
-        "packages", True, ", ".join(f"{k} {facts[k]}" for k in ("faircl", "torch", "torchvision", "numpy"))
+        "packages",
+        True,
+        ", ".join(f"{k} {facts[k]}" for k in ("faircl", "torch", "torchvision", "timm", "transformers", "numpy")),
     )
     devices = Check("devices", True, f"{facts['cpu']}, {facts['cores']} cores, GPU: {facts['gpu']}")
-    return [python, versions, devices, _try("torchvision", _torchvision), _try("training", _training)]
+    return [
+        python,
+        versions,
+        devices,
+        _try("torchvision", _torchvision),
+        _try("networks", _networks),
+        _try("training", _training),
+    ]
 
 
 def _try(name: str, check: Callable[[], str]) -> Check:
@@ -45,6 +54,15 @@ def _torchvision() -> str:
     if kept.tolist() != [0]:
         raise RuntimeError(f"torchvision's nms kept {kept.tolist()}, expected [0]")
     return "its operators work beside this torch"
+
+
+def _networks() -> str:
+    """The libraries that networks come from must import beside this torch."""
+    from faircl.registry import MODELS
+
+    for config in ({"name": "segformer", "variant": "b0"}, {"name": "timm", "backbone": "resnet18"}):
+        MODELS.get(str(config["name"]))(MODELS.parse_config(config))
+    return "SegFormer (transformers) and ResNet-18 (timm) can be built"
 
 
 def _training() -> str:

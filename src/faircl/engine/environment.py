@@ -13,7 +13,17 @@ import torch
 import faircl
 from faircl.distributed import world_size
 
-PACKAGES = ("torch", "torchvision", "lightning-fabric", "numpy", "pillow", "pydantic", "safetensors")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "lightning-fabric",
+    "numpy",
+    "pillow",
+    "pydantic",
+    "safetensors",
+    "timm",
+    "transformers",
+)
 
 
 def environment() -> dict[str, str]:
