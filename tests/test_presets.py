@@ -38,10 +38,13 @@ def windows(name, crop):
     return max(1, PRESETS[name].windows * 512**2 // crop**2)
 
 
-def best_batch(update, most, processes):
-    """The batch by trying every size: largest first, even shares before uneven ones, never an idle process."""
-    sizes = [size for size in range(min(update, most), processes - 1, -1) if update % size == 0]
-    return next((size for size in sizes if size % processes == 0), next(iter(sizes), update))
+def best_batch(batch, update, most, processes):
+    """The batch by trying every size: largest first, even shares before uneven ones, two images each if they fit."""
+    if batch <= most:
+        return batch
+    least = 2 * processes if most >= 2 * processes else processes
+    sizes = [size for size in range(most, least - 1, -1) if update % size == 0]
+    return next((size for size in sizes if size % processes == 0), next(iter(sizes), batch))
 
 
 run_sizes = {
@@ -55,6 +58,7 @@ run_sizes = {
 
 @settings(max_examples=150, deadline=None)
 @given(**run_sizes)
+@example(name="8gb", batch=3, accumulate=1, crop=2048, processes=2)
 @example(name="8gb", batch=7, accumulate=1, crop=2048, processes=2)
 @example(name="8gb", batch=17, accumulate=1, crop=512, processes=1)
 @example(name="24gb", batch=3, accumulate=1, crop=512, processes=8)
@@ -63,10 +67,10 @@ def test_an_update_keeps_its_images(name, batch, accumulate, crop, processes):
     after, _, notes = fit(before, name, processes)
     update, most = batch * accumulate, windows(name, crop) * processes
     assert after.train.batch * after.optim.accumulate == update
-    assert after.train.batch == best_batch(update, most, processes)
+    assert after.train.batch == best_batch(batch, update, most, processes) <= batch
     too_large = math.ceil(after.train.batch / processes) > windows(name, crop)
     assert too_large == any(f"an update of {update} images cannot be split to fit" in note for note in notes)
-    if update >= processes:
+    if batch >= processes:
         assert after.train.batch >= processes  # every process has an image
     assert fit(after, name, processes)[:2] == (after, [])
 

@@ -38,12 +38,14 @@ class Change(NamedTuple):
 
 def fit(config: RunConfig, name: str, processes: int = 1) -> tuple[RunConfig, list[Change], list[str]]:
     """Return a configuration that fits on cards of a size, what was changed for it, and what else changes with that."""
-    if name not in PRESETS:
+    if name.lower() not in PRESETS:
         raise unknown_name("preset", name, list(PRESETS))
-    preset = PRESETS[name]
+    preset = PRESETS[name.lower()]
     most = max(1, int(preset.windows * (512 / config.train.crop) ** 2)) * processes
     update = config.train.batch * config.optim.accumulate
-    batch = _largest_share(update, most, processes)
+    batch = config.train.batch
+    if batch > most:
+        batch = _largest_share(update, most, processes) or batch
     wanted: dict[str, dict[str, object]] = {
         "train": {
             "batch": batch,
@@ -65,23 +67,26 @@ def fit(config: RunConfig, name: str, processes: int = 1) -> tuple[RunConfig, li
     return fitted, changes, _notes(config, fitted, update, most)
 
 
-def _largest_share(update: int, most: int, processes: int) -> int:
-    """Return the largest batch up to a limit that divides an update and, where one does, gives all processes alike."""
-    fitting = [size for size in range(1, min(update, most) + 1) if update % size == 0 and size >= processes]
+def _largest_share(update: int, most: int, processes: int) -> int | None:
+    """Return the largest batch up to a limit that divides an update; None where none does.
+
+    Batches that give all processes alike are preferred, and no process is left with a single image where the limit
+    allows two: BatchNorm could not use it.
+    """
+    least = processes * (2 if most >= 2 * processes else 1)
+    fitting = [size for size in range(least, most + 1) if update % size == 0]
     even = [size for size in fitting if size % processes == 0]
-    return (even or fitting or [update])[-1]
+    return max(even or fitting, default=None)
 
 
 def _notes(config: RunConfig, fitted: RunConfig, update: int, most: int) -> list[str]:
-    notes = []
-    if fitted.train.batch > most:
-        notes.append(f"an update of {update} images cannot be split to fit; choose train.batch with small divisors")
-    if fitted.train.batch < config.train.batch and config.train.frozen_norm == "never":
-        notes.append(
-            f"BatchNorm now sees {fitted.train.batch} images at a time instead of {config.train.batch}; "
-            "train.frozen_norm keeps its statistics"
-        )
-    return notes
+    before, after = config.train.batch, fitted.train.batch
+    if after > most:
+        return [f"an update of {update} images cannot be split to fit; choose a train.batch with small divisors"]
+    if after < before and config.train.frozen_norm == "never":
+        images = "1 image" if after == 1 else f"{after} images"
+        return [f"BatchNorm now sees {images} at a time instead of {before}; train.frozen_norm keeps its statistics"]
+    return []
 
 
 def _word(value: object) -> str:

@@ -91,7 +91,8 @@ def test_table(cli):
     assert result.code == 0, result.err
     assert "7 classes, 4 of them old; batch 2 of 32×32, fp32" in result.out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.out.splitlines() if "│" in line]
-    assert [row[:2] for row in rows] == [["small", "cross-entropy"], ["small", "FairCL"]]
+    label = "small width=8 embedding=8"
+    assert [row[:2] for row in rows] == [[label, "cross-entropy"], [label, "FairCL"]]
     assert rows[0][7] == "1.000×"
     assert float(rows[1][7].rstrip("×")) > 0
     for row in rows:

@@ -143,9 +143,11 @@ def test_rows_are_medians_and_ratios_to_the_first():
     seconds = {"plain": [0.4, 0.1, 0.2], "ours": [0.5, 0.3, 0.9]}
     peaks = {"plain": 2 * 2**30, "ours": 3 * 2**30}
     first, second = bench._rows(config("optim.accumulate=3", batch=4), 99, seconds, peaks, memory=True)
-    assert first == StepTime("small", "plain", 99, 200.0, (100.0, 400.0), pytest.approx(60), 2.0, 1.0, 1.0)
+    assert first == StepTime(
+        "small width=8 embedding=8", "plain", 99, 200.0, (100.0, 400.0), pytest.approx(60), 2.0, 1.0, 1.0
+    )
     assert second == StepTime(
-        "small", "ours", 99, 500.0, (300.0, 900.0), pytest.approx(24), 3.0, pytest.approx(2.5), 1.5
+        "small width=8 embedding=8", "ours", 99, 500.0, (300.0, 900.0), pytest.approx(24), 3.0, pytest.approx(2.5), 1.5
     )
     assert [row.memory_ratio for row in bench._rows(config(), 99, seconds, peaks, memory=False)] == [None, None]
 
@@ -183,9 +185,9 @@ def test_parameters_are_those_after_growing(silent, monkeypatch):
     ("model", "label"),
     [
         ("{name: segformer, variant: b0}", "segformer b0"),
-        ("{name: deeplabv3, backbone: resnet101, stride: 16}", "deeplabv3 resnet101 16"),
+        ("{name: deeplabv3, backbone: resnet101, stride: 16}", "deeplabv3 resnet101 stride=16"),
         ("{name: timm, backbone: convnext_atto}", "timm convnext_atto"),
-        ("small", "small"),
+        ("small", "small width=8 embedding=8"),
     ],
 )
 def test_rows_name_the_network(model, label):

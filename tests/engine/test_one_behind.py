@@ -80,7 +80,7 @@ def test_a_run_stops_at_its_own_iteration_and_leaves_no_step(bad, tiny_train, si
         with pytest.raises(UserError, match=f"The loss is not finite at step 0, iteration {bad}: seg = nan;"):
             tiny_train(tmp_path / "run", *OFFLINE, reporter=reporter)
     assert len(calls) == min(bad + 1, 6)  # one more was under way, where there was one
-    assert "step 0 test" not in reporter.tasks
+    assert "step 0 evaluate" not in reporter.tasks
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FIRST_FILES
     folder = tiny_train(tmp_path / "run", *OFFLINE, resume=True)
     assert [record["iteration"] for record in folder.records("train")] == [1, 2, 3, 4, 5, 6]

@@ -62,7 +62,8 @@ def step(
         for model in models or ("{name: deeplabv3, backbone: resnet101, stride: 16}", "{name: segformer, variant: b3}")
     ]
     rows = bench_step(configs, METHODS, BenchSize(old, classes, iterations, rounds), ConsoleReporter())
-    about = {"classes": classes, "old": old, "batch": batch, "size": size, "precision": precision}
+    used = configs[0].train  # --set has the last word
+    about = {"classes": classes, "old": old, "batch": used.batch, "size": used.crop, "precision": used.precision}
     if as_json:
         print_json({**about, "iterations": iterations, "rounds": rounds, "environment": environment()} | _json(rows))
     else:

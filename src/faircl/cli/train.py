@@ -34,8 +34,6 @@ def train(
     faircl train folder-deeplab --out runs/mine --set data.root=/data/mine --fit 12gb
 
     torchrun --nproc-per-node 4 -m faircl train my.yaml --out runs/four
-
-    torchrun --nproc-per-node 4 -m faircl train my.yaml --out runs/four
     """
     from faircl.cli.results import run_json, steps_table
     from faircl.config import load_config

@@ -24,7 +24,7 @@ from faircl.data.sample import BACKGROUND
 from faircl.engine.network import build_model, check_network, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import make_fabric, memory_in_words, process_settings
-from faircl.engine.update import Updater, one_behind
+from faircl.engine.update import Update, Updater, one_behind
 from faircl.errors import UserError
 from faircl.methods.base import Method, StepContext
 from faircl.models.segmenter import Segmenter
@@ -162,12 +162,18 @@ def _run(
         fabric, method, network, optimizer, make_schedule(config.optim, optimizer, total), config.optim, teacher
     )
     batches = cycle([_random_batch(config, step, classes, seed, fabric.device) for seed in range(2)])
-    started = _now(fabric.device)
-    for update in one_behind(updater.update(batches, step, number) for number in range(1, total + 1)):
+    started = 0.0
+
+    def updates() -> Iterator[Update]:
+        nonlocal started
+        for number in range(1, total + 1):
+            if number == warm + 1:
+                _reset_peak(fabric.device)
+                started = _now(fabric.device)
+            yield updater.update(batches, step, number)
+
+    for update in one_behind(updates()):
         update.terms()
-        if update.iteration == warm:
-            _reset_peak(fabric.device)
-            started = _now(fabric.device)
     seconds = (_now(fabric.device) - started) / iterations
     peak = torch.cuda.max_memory_allocated(fabric.device) if fabric.device.type == "cuda" else 0
     method.end_step(context)
@@ -209,8 +215,10 @@ def _random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: 
 
 
 def _label(config: RunConfig) -> str:
-    chosen = config.model.model_dump(include={"backbone", "variant", "stride"}).values()
-    return " ".join([config.model.name, *map(str, chosen)])
+    """Return the network with what was set of it."""
+    chosen = config.model.model_dump(exclude_unset=True, exclude={"name", "weights"})
+    words = [str(value) if key in ("backbone", "variant") else f"{key}={value}" for key, value in chosen.items()]
+    return " ".join([config.model.name, *words])
 
 
 def _now(device: torch.device) -> float:

@@ -57,7 +57,7 @@ def _torchvision() -> str:
 
 
 def _networks() -> str:
-    """The libraries that networks come from must import beside this torch."""
+    """Build a network of each library: they must import beside this torch."""
     from faircl.registry import MODELS
 
     for config in ({"name": "segformer", "variant": "b0"}, {"name": "timm", "backbone": "resnet18"}):

@@ -101,6 +101,9 @@ class _EuclideanSums(torch.autograd.Function):
     def backward(ctx: Any, alpha: Tensor, beta: Tensor) -> tuple[Tensor | None, ...]:
         features, labels, valid, prototypes, active = ctx.saved_tensors
         gradient = torch.empty_like(features)
+        # Means over all pixels make rates too small for 16 bits: the scale comes back at the end.
+        scale = torch.maximum(alpha.abs(), beta.abs()).clamp_min_(torch.finfo(alpha.dtype).tiny)
+        alpha, beta = alpha / scale, beta / scale
         for f, y, v, g in _parts(features, labels, valid, gradient):
             distance = _distances(f, prototypes)
             rate = ((distance < ctx.margin) & _other(y, v, active)) * -beta
@@ -113,7 +116,7 @@ class _EuclideanSums(torch.autograd.Function):
                 apart = _apart(f, y, prototypes)
                 own = apart.norm(dim=1, keepdim=True).clamp_min_(torch.finfo(f.dtype).tiny)
                 total.addcmul_(apart, (v * alpha)[:, None] / own)
-            g.copy_(total)
+            g.copy_(total.mul_(scale))
         return gradient, None, None, None, None, None
 
 
