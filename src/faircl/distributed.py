@@ -45,7 +45,10 @@ def rank() -> int:
 
 def launched() -> int:
     """Return the number of processes that torchrun has started, whether or not they have met."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    found = os.environ.get("WORLD_SIZE", "1")
+    if not found.isdecimal() or int(found) < 1:
+        raise UserError(f"The environment says WORLD_SIZE is '{found}'; start processes with torchrun, or unset it.")
+    return int(found)
 
 
 def local_processes() -> int:
@@ -103,7 +106,8 @@ def global_mean(total: Tensor, count: Tensor | float) -> Tensor:
     Shapes: total () with gradient, count (). The gradient, averaged over processes as DDP does, is that of the mean
     over all processes' elements.
     """
-    count = global_sum(torch.as_tensor(count, dtype=total.dtype, device=total.device))
+    exact = torch.promote_types(total.dtype, torch.float32)  # float16 cannot count the pixels of an image
+    count = global_sum(torch.as_tensor(count, dtype=exact, device=total.device))
     return total * (world_size() / count.clamp_min(1.0))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from faircl.data.sample import BACKGROUND
-from faircl.distributed import gather, global_sum, rank
+from faircl.distributed import gather, global_sum, rank, world_size
 
 _KEY_BITS = 47
 """Bits of a key that choose: with the 16 bits of a label above them they fit into an int64."""
@@ -85,7 +85,7 @@ class PrototypeBank(nn.Module):
         they are spread over processes. No step waits for the device, and only features of moving classes are read.
         Shapes: features (B, D, h, w) or (N, D); labels (N,) int64 with IGNORE and keys (N,) int64, N = B·h·w.
         """
-        if not len(labels):
+        if not len(labels) and world_size() == 1:
             return
         keys, pixels = self._candidates(labels, keys, min(quota, self.length))
         rows = _rows(features, pixels.flatten()).to(self.queue.dtype).view(*pixels.shape, self.width)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from faircl.config import RunConfig, TrainConfig
-from faircl.distributed import on_first, world_size
+from faircl.distributed import on_first, share_buffers, world_size
 from faircl.errors import UserError
 from faircl.models.checkpointing import checkpoint_blocks
 from faircl.models.segmenter import Segmenter
@@ -24,7 +24,8 @@ def build_model(config: RunConfig, pretrained: bool = True) -> Segmenter:
     with seeded(config.seed, "model"):
         model: Segmenter = MODELS.get(config.model.name)(config.model)
     if pretrained:
-        on_first(model.load_pretrained)  # the other processes get them with the first step's network
+        on_first(model.load_pretrained)  # the other processes get the weights with the first step's network …
+        share_buffers(model)  # … but BatchNorm's statistics with it only under some releases of torch
     if config.train.checkpointing and not checkpoint_blocks(model.blocks()):
         raise UserError(
             f"train.checkpointing is set, but network '{model.name}' has no blocks to compute twice; leave it unset."

@@ -25,7 +25,7 @@ from faircl.progress import Reporter, Silence
 _TRUE: dict[str, Literal["32-true", "64-true"]] = {"fp32": "32-true", "fp64": "64-true"}
 _MIXED: dict[str, Literal["bf16-mixed", "16-mixed"]] = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 
-_OPTIONS = inspect.signature(DistributedDataParallel.__init__).parameters  # newer torch renames one of them
+_OPTIONS = inspect.signature(DistributedDataParallel.__init__).parameters  # newer torch tells start and forward apart
 _BUFFERS_STAY: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers": False
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from faircl.models.aspp import WIDTH, DeepLabHead, DeepLabPlusHead, MiBHead
 from faircl.models.backbones import BackboneName, Block, MobileNetV2, ResNet, make_backbone
 from faircl.models.names import torchvision_names
 from faircl.models.segmenter import Segmenter
-from faircl.models.weights import WeightsConfig, download, load_parts, read_weights
+from faircl.models.weights import WeightsConfig, load_parts, starting_weights
 
+Rate = Annotated[int, Field(ge=1)]
 _IGNORED = re.compile(r"fc\.|features\.18\.|aux_classifier\.|classifier\.(1\.|4\.|weight|bias)")
 """Keys of whole torchvision networks that a segmenter has no place for: classifiers and what leads only to them."""
 
@@ -26,7 +27,7 @@ class DeepLabV3PlusConfig(WeightsConfig):
     name: str = "deeplabv3plus"
     backbone: BackboneName = Field("resnet101", description="resnet50, resnet101 or mobilenet_v2")
     stride: Literal[8, 16] = Field(16, description="output stride of the backbone")
-    rates: tuple[int, int, int] | None = Field(
+    rates: tuple[Rate, Rate, Rate] | None = Field(
         None, description="dilation rates of ASPP; unset: 6, 12, 18 at stride 16 and twice that at stride 8"
     )
     block: Block = Field(
@@ -62,15 +63,10 @@ class _DeepLab(Segmenter):
 
     def load_pretrained(self) -> None:
         """Load torchvision's ImageNet weights or a file of a backbone or of torchvision's whole DeepLabV3."""
-        source = self.config.weights
-        if source == "none":
+        name = self.config.backbone
+        state = starting_weights(self.config, f"torchvision's {name}", lambda: _imagenet(name), torchvision_names)
+        if state is None:
             return
-        if self.config.from_library:
-            state = download(f"torchvision's {self.config.backbone}", lambda: _imagenet(self.config.backbone))
-        else:
-            state = read_weights(source)
-        state = torchvision_names(state)
-        label = f"network '{self.name}' with {self.config.backbone}"
         whole = any(key.startswith("backbone.") for key in state)
         parts: dict[str, nn.Module] = {"backbone.": self.backbone} if whole else {"": self.backbone}
         decoder = {key for key in state if whole and key.startswith("classifier.")}
@@ -78,7 +74,8 @@ class _DeepLab(Segmenter):
             parts["classifier."] = self.decoder
         elif decoder:  # another one than ours
             state = {key: value for key, value in state.items() if key not in decoder}
-        load_parts(parts, state, source=source, label=label, ignored=_IGNORED)
+        label = f"network '{self.name}' with {name}"
+        load_parts(parts, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
 
 class DeepLabV3(_DeepLab):

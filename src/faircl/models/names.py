@@ -1,7 +1,7 @@
 r"""Names of weights: from other libraries' to those of the network in use.
 
 Each translation is a table of regular expressions, tried from top to bottom on every key; the first that matches
-rewrites it, a key that none matches keeps its name. A table is used when a file shows its ``sign``.
+rewrites it, a key that none matches keeps its name. Which table a file needs is told by keys that only it has.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ _MOBILENET_BLOCK = {"conv_pw": "0.0", "bn1": "0.1", "conv_dw": "1.0", "bn2": "1.
 def _mobilenet_block(match: re.Match[str]) -> str:
     group, index, layer = int(match[1]), int(match[2]), match[3]
     names = _MOBILENET_FIRST if group == 0 else _MOBILENET_BLOCK
+    if group >= len(_MOBILENET_STARTS) or layer not in names:  # another network of the family
+        return match[0]
     return f"features.{_MOBILENET_STARTS[group] + index}.conv.{names[layer]}."
 
 

@@ -14,8 +14,9 @@ from faircl.errors import UserError
 from faircl.models.checkpointing import remembered
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import segformer_library_names, segformer_names
+from faircl.models.resize import resize
 from faircl.models.segmenter import Segmenter
-from faircl.models.weights import State, WeightsConfig, download, load_parts, read_weights
+from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
 
 Variant = Literal["b0", "b1", "b2", "b3", "b4", "b5"]
 BARE_WIDTH = 256
@@ -86,21 +87,17 @@ class SegFormer(Segmenter):
 
     def load_pretrained(self) -> None:
         """Load the encoder, or the whole network where the file has a decoder that fits ours."""
-        source = self.config.weights
-        if source == "none":
+        variant = self.config.variant
+        state = starting_weights(self.config, f"nvidia/mit-{variant}", lambda: _imagenet(variant), segformer_names)
+        if state is None:
             return
-        if self.config.from_library:
-            state = download(f"nvidia/mit-{self.config.variant}", lambda: _imagenet(self.config.variant))
-        else:
-            state = read_weights(source)
-        state = segformer_names(state)
         parts: dict[str, nn.Module] = {"": self.backbone}
         if self.decoder.bare:
             state = {key: value for key, value in state.items() if not key.startswith("decoder.")}
         elif "decoder.fuse.weight" in state:
             parts["decoder."] = self.decoder
-        label = f"network '{self.name}' {self.config.variant}"
-        load_parts(parts, state, source=source, label=label, ignored=_IGNORED)
+        label = f"network '{self.name}' {variant}"
+        load_parts(parts, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
     def library_state(self) -> State:
         """Return the weights as transformers' ``SegformerForSemanticSegmentation`` loads them."""
@@ -117,7 +114,8 @@ class MixTransformer(nn.Module):
     """transformers' SegFormer encoder as a backbone.
 
     Shapes: image (B, 3, H, W) to four stages at strides 4, 8, 16 and 32; attentions (B, heads, queries, keys) of
-    every block. The fused attention has no weights to show, so asking for them takes the plain one.
+    every block. The fused attention has no weights to show, so asking for them takes the plain one. Sides below the
+    coarsest stride, where a reduced key would have no pixel, are stretched to it.
     """
 
     def __init__(self, size: _Size, drop_path: float) -> None:
@@ -131,6 +129,8 @@ class MixTransformer(nn.Module):
 
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""
+        height, width = image.shape[-2:]
+        image = resize(image, (max(height, 32), max(width, 32)))
         if not attentions:
             return self._stages(image), None
         maps: list[Tensor] = []

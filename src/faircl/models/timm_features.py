@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from faircl.errors import UserError, did_you_mean
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.segmenter import Segmenter
-from faircl.models.weights import State, WeightsConfig, download, load_parts, read_weights
+from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
 
 
 class TimmConfig(WeightsConfig):
@@ -48,21 +48,26 @@ class Timm(Segmenter):
         self.config = config
 
     def blocks(self) -> Iterator[nn.Module]:
-        """Yield the blocks of every stage, or the whole stage where timm does not list them."""
+        """Yield the blocks of every stage, or the whole stage where timm does not list them.
+
+        None where timm collects maps by hooks within blocks: a second pass would collect them again, out of order.
+        """
         net = self.backbone.net
-        return _blocks(getattr(net, "model", net))
+        return iter(()) if type(net).__name__ == "FeatureHookNet" else _blocks(getattr(net, "model", net))
 
     def load_pretrained(self) -> None:
         """Load timm's weights, or a file with timm's names."""
-        name, source = self.config.backbone, self.config.weights
-        if source == "none":
-            return
-        if self.config.from_library:
-            state: State = download(f"timm's {name}", lambda: FeatureMaps(name, pretrained=True).net.state_dict())
-        else:
-            state = self._feature_names(read_weights(source))
-        label = f"network '{self.name}' with {name}"
-        load_parts({"": self.backbone.net}, state, source=source, label=label, ignored=re.compile(r"(?!)"))
+        name = self.config.backbone
+
+        def library() -> State:
+            state: State = FeatureMaps(name, pretrained=True).net.state_dict()
+            return state
+
+        state = starting_weights(self.config, f"timm's {name}", library, self._feature_names)
+        if state is not None:
+            nothing = re.compile(r"(?!)")
+            label = f"network '{self.name}' with {name}"
+            load_parts({"": self.backbone.net}, state, source=self.config.weights, label=label, ignored=nothing)
 
     def _feature_names(self, state: State) -> State:
         """Rename a whole model's weights to those of its feature maps; drop what leads to the classifier alone."""
@@ -81,15 +86,16 @@ class FeatureMaps(nn.Module):
         super().__init__()
         self.net: Any = create(name, features_only=True, pretrained=pretrained)
         strides: list[int] = self.net.feature_info.reduction()
-        self.patch = _patch(self.net, name, strides)
+        self.patch, self.least = _patch(self.net, name, strides), strides[-1]
         self.channels_last = str(getattr(self.net, "output_fmt", "")).endswith("NHWC")
         self.chosen = [index for index, stride in enumerate(strides) if stride >= 4]
         widths = self.net.feature_info.channels()
         self.widths = tuple(widths[index] for index in self.chosen)
+        _settle_unused(self)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the feature maps, channels first whatever the network's own order."""
-        maps = self.net(whole_patches(image, self.patch))
+        maps = self.net(whole_patches(image, self.patch, self.least))
         chosen = (maps[index] for index in self.chosen)
         return tuple(x.permute(0, 3, 1, 2) if self.channels_last else x for x in chosen)
 
@@ -100,6 +106,23 @@ def _blocks(module: nn.Module) -> Iterator[nn.Module]:
             yield from _blocks(child)
         elif any(True for part in child.children() for _ in part.parameters()):
             yield child
+
+
+@torch.enable_grad()
+def _settle_unused(maps: FeatureMaps) -> None:
+    """Turn parameters that no map depends on into buffers: several processes wait for every parameter's gradient."""
+    training = maps.training
+    found = maps.eval()(torch.zeros(1, 3, 2 * maps.least, 2 * maps.least))
+    names = [name for name, _ in maps.named_parameters()]
+    sums = torch.stack([x.float().sum() for x in found]).sum()
+    gradients = torch.autograd.grad(sums, list(maps.parameters()), allow_unused=True)
+    for name in (name for name, gradient in zip(names, gradients, strict=True) if gradient is None):
+        owner, _, leaf = name.rpartition(".")
+        module = maps.get_submodule(owner)
+        value = getattr(module, leaf).detach()
+        delattr(module, leaf)
+        module.register_buffer(leaf, value)
+    maps.train(training)
 
 
 def _patch(net: nn.Module, name: str, strides: list[int]) -> tuple[int, int]:
@@ -131,10 +154,13 @@ def check_free_size(run: Callable[[Tensor], Any], name: str, height: int, width:
         ) from None
 
 
-def whole_patches(image: Tensor, patch: tuple[int, int]) -> Tensor:
-    """Resize an image to the nearest multiples of a patch, so that maps at its stride cover exactly the image."""
+def whole_patches(image: Tensor, patch: tuple[int, int], least: int = 1) -> Tensor:
+    """Resize an image to the nearest multiples of a patch, so that maps at its stride cover exactly the image.
+
+    No side becomes smaller than ``least``, a network's coarsest stride, below which it would run out of pixels.
+    """
     sides = zip(image.shape[-2:], patch, strict=True)
-    size = tuple(max(1, round(side / patch)) * patch for side, patch in sides)
+    size = tuple(max(-(-least // patch), round(side / patch), 1) * patch for side, patch in sides)
     if size == tuple(image.shape[-2:]):
         return image
     return F.interpolate(image, size, mode="bilinear", align_corners=False)
@@ -166,7 +192,10 @@ def statistics(name: str) -> dict[str, Any]:
     """Return the mean and standard deviation of images that a timm model was trained with."""
     import timm
 
-    config = timm.get_pretrained_cfg(name)
+    try:
+        config = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        raise UserError(f"timm's {name} cannot be used here: {' '.join(str(error).split()).rstrip('.')}.") from None
     return {} if config is None else {"mean": config.mean, "std": config.std}
 
 

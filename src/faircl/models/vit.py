@@ -16,7 +16,7 @@ from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import vit_names
 from faircl.models.segmenter import Segmenter
 from faircl.models.timm_features import check_free_size, create, statistics, whole_patches
-from faircl.models.weights import State, WeightsConfig, download, load_parts, read_weights
+from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
 
 _IGNORED = re.compile(r"head\.|head_dist\.|fc_norm\.|attn_pool\.|mask_token|pooler\.|classifier\.")
 
@@ -63,22 +63,24 @@ class ViT(Segmenter):
 
     def load_pretrained(self) -> None:
         """Load timm's weights, or a file with timm's, transformers' or DINOv2's own names."""
-        name, source = self.config.backbone, self.config.weights
-        if source == "none":
-            return
-        if self.config.from_library:
-            state: State = download(
-                f"timm's {name}", lambda: PatchFeatures(name, self.config.layers, pretrained=True).net.state_dict()
-            )
-        else:
-            state = self._as_timm(vit_names(read_weights(source)))
-        label = f"network '{self.name}' with {name}"
-        load_parts({"": self.backbone.net}, state, source=source, label=label, ignored=_IGNORED)
+        name, layers = self.config.backbone, self.config.layers
+
+        def library() -> State:
+            state: State = PatchFeatures(name, layers, pretrained=True).net.state_dict()
+            return state
+
+        state = starting_weights(self.config, f"timm's {name}", library, lambda found: self._as_timm(vit_names(found)))
+        if state is not None:
+            label = f"network '{self.name}' with {name}"
+            load_parts({"": self.backbone.net}, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
     def _as_timm(self, state: State) -> State:
         """Let timm translate older names and fit the position embedding to its grid, as far as it can."""
         from timm.models.vision_transformer import checkpoint_filter_fn
 
+        patches = state.get("patch_embed.proj.weight")
+        if patches is not None and tuple(patches.shape[-2:]) != self.backbone.patch:
+            return state  # timm would resample another patch size without a word
         try:
             translated: State = checkpoint_filter_fn(dict(state), self.backbone.net)
         except (RuntimeError, KeyError, AttributeError, AssertionError, IndexError):

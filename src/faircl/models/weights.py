@@ -31,14 +31,30 @@ class WeightsConfig(ModelConfig):
 
     weights: str = Field(
         "none",
-        description="starting weights: none, imagenet (downloaded by the network's library), or a .safetensors or "
-        ".pth file",
+        description="starting weights: none, imagenet or pretrained (downloaded by the network's library), or a "
+        ".safetensors or .pth file",
     )
 
     @property
     def from_library(self) -> bool:
         """Whether the network's library downloads the weights."""
         return self.weights in _LIBRARY
+
+
+def starting_weights(
+    config: WeightsConfig, what: str, library: Callable[[], State], names: Callable[[State], State] = dict
+) -> State | None:
+    """Return the weights that a network starts from under its own names, or None where it starts from none.
+
+    ``library`` downloads ``what``; ``names`` translates other libraries' names, and may stumble over damaged weights.
+    """
+    if config.weights == "none":
+        return None
+    state = download(what, library) if config.from_library else read_weights(config.weights)
+    try:
+        return names(state)
+    except (ValueError, RuntimeError, LookupError) as error:
+        raise UserError(f"The weights {config.weights} are damaged: {_short(error)}.") from None
 
 
 def download(what: str, load: Callable[[], State]) -> State:
@@ -74,7 +90,8 @@ def _find(source: str) -> Path:
         found = path.is_file()
     if not found:
         raise UserError(
-            f"There are no weights at {path}; expected none, imagenet, or a .safetensors or .pth file as model.weights."
+            f"There are no weights at {path}; expected none, imagenet, pretrained, or a .safetensors or .pth file as "
+            "model.weights."
         )
     return path
 
@@ -137,8 +154,8 @@ def load_parts(
     if broken:
         raise UserError(f"The weights {source} are not finite: {_some(broken)}.")
     for prefix, part in parts.items():
-        own = {key.removeprefix(prefix): state[key] for key in expected if key.startswith(prefix) and key in state}
-        part.load_state_dict(own, strict=False)
+        present = part.state_dict()
+        part.load_state_dict({key: state.get(prefix + key, value) for key, value in present.items()})
 
 
 def _some(keys: list[str]) -> str:
