@@ -9,7 +9,17 @@ from faircl.data.index import index_labels
 from faircl.data.loader import AssignedLabels, CountedBatches
 from faircl.data.sample import IGNORE
 from faircl.data.scenes import SceneData
-from faircl.distributed import gather, gather_objects, global_mean, global_sum, on_first, rank, share_of, world_size
+from faircl.distributed import (
+    gather,
+    gather_objects,
+    global_mean,
+    global_sum,
+    launched,
+    on_first,
+    rank,
+    share_of,
+    world_size,
+)
 from faircl.engine.evaluate import evaluate
 from faircl.errors import UserError
 from faircl.losses import class_histogram, kl_from_uniform
@@ -205,3 +215,15 @@ def test_one_process_meets_nobody(monkeypatch):
     assert (world_size(), rank(), dist.is_initialized()) == (1, 0, False)
     with pytest.raises(UserError, match="not free"):
         on_first(fail)
+
+
+@pytest.mark.parametrize("found", ["abc", "0", "-2", ""])
+def test_nonsense_in_the_environment_is_a_sentence(found, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", found)
+    with pytest.raises(UserError, match=f"WORLD_SIZE is '{found}'"):
+        launched()
+
+
+def test_a_mean_counts_more_than_half_precision_can():
+    total = torch.tensor(1000.0, dtype=torch.float16)
+    assert global_mean(total, torch.tensor(100_000)).item() == pytest.approx(0.01, rel=1e-3)

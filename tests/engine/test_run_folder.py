@@ -4,6 +4,8 @@ import csv
 import errno
 import json
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from faircl.config import parse_config
 from faircl.engine.run_folder import RunFolder
 from faircl.errors import UserError
 from faircl.files import writing
+from faircl.registry import METHODS, MODELS
 
 CONTRACT = {"step", "miou", "std", "gap", "error_gap", "worst", "classes"}
 
@@ -227,8 +230,23 @@ def test_a_run_is_another_run_unless_only_its_speed_differs(section, tiny_run):
             tiny_run.check_free(candidate, resume=True)
 
 
+def test_starting_weights_may_move_once_a_step_is_done(tiny_run, tmp_path):
+    def config(weights):
+        model = MODELS.parse_config({"name": "deeplabv3", "backbone": "mobilenet_v2", "weights": weights})
+        return tiny_run.config().model_copy(update={"model": model})
+
+    folder = RunFolder(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))
+    folder.write_text("config.yaml", config("here.pth").to_yaml())
+    folder.check_free(config("there.pth"), resume=True)
+    with pytest.raises(UserError, match="another method"):
+        folder.check_free(config("there.pth").model_copy(update={"method": METHODS.parse_config("joint")}), resume=True)
+    (folder.path / "metrics.jsonl").unlink()
+    shutil.rmtree(folder.path / "steps")
+    with pytest.raises(UserError, match=r"another model\.weights"):
+        folder.check_free(config("there.pth"), resume=True)
+
+
 def test_a_damaged_checkpoint_is_reported(tiny_run, tiny_train, tmp_path):
-    import shutil
 
     path = shutil.copytree(tiny_run.path, tmp_path / "run")
     shutil.rmtree(path / "steps/01")

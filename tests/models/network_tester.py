@@ -266,8 +266,7 @@ class NetworkTester(Tester):
         with torch.autocast("cpu", torch.bfloat16):
             out = network.eval()(images())
         assert out.logits.dtype == torch.bfloat16
-        assert {stage.dtype for stage in out.float().stages} == {torch.float32}
-        logits = out.float().logits
+        logits = out.logits.float()
         assert logits.isfinite().all()
         # How much rounding matters depends on the network: compare with rounded weights in full precision.
         for parameter in changeable.parameters():

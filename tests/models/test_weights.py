@@ -859,3 +859,28 @@ def test_positions_are_fitted_to_the_networks_grid(tmp_path):
     grid = plain.pos_embed[:, 1:].transpose(1, 2).unflatten(2, (6, 6))
     fitted = F.interpolate(grid, (14, 14), mode="bicubic", antialias=True)
     torch.testing.assert_close(network.backbone.net.pos_embed[:, 1:], fitted.flatten(2).transpose(1, 2))
+
+
+def test_patches_of_another_size_are_not_resampled(tmp_path):
+    plain = timm.create_model("vit_tiny_patch16_224")
+    state = plain.state_dict()
+    state["patch_embed.proj.weight"] = torch.rand(192, 3, 32, 32)
+    source = write(state, tmp_path / "patch32.safetensors")
+    with pytest.raises(UserError, match=r"patch_embed\.proj\.weight \(found 192×3×32×32, expected 192×3×16×16\)"):
+        loaded({"name": "vit", "backbone": "vit_tiny_patch16_224"}, source)
+
+
+@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenetv3_small_100"])
+def test_a_relative_of_mobilenet_is_another_network(name, tmp_path):
+    source = write(timm.create_model(name).state_dict(), tmp_path / "relative.safetensors")
+    with pytest.raises(UserError, match="do not fit network 'deeplabv3' with mobilenet_v2"):
+        loaded(MOBILENET, source)
+
+
+def test_keys_and_values_that_cannot_be_told_apart_are_damage(segformer, tmp_path):
+    state = mit_names(segformer.segformer.state_dict())
+    state = {key: value[:1] if ".attn.kv." in key else value for key, value in state.items()}
+    source = write(state, tmp_path / "cut.safetensors")
+    with pytest.raises(UserError, match="damaged") as caught:
+        loaded(B0, source)
+    one_sentence(str(caught.value), source)

@@ -53,10 +53,13 @@ def step(
 
     faircl bench step --model small --batch 8 --size 96 --precision fp32 --set method.fairness=kl --json
     """
+    from faircl.distributed import launched
     from faircl.engine.bench import BenchSize, bench_step
     from faircl.engine.environment import environment
     from faircl.progress import ConsoleReporter
 
+    if launched() > 1:
+        raise UserError("faircl bench step times one process; start it without torchrun.")
     configs = [
         _config(model, batch, size, precision, settings or [])
         for model in models or ("{name: deeplabv3, backbone: resnet101, stride: 16}", "{name: segformer, variant: b3}")

@@ -1,6 +1,7 @@
 """Timing of one training step, methods side by side in one run: random images, real networks, losses and optimisers.
 
-Nothing is read from disk: a step here is everything from a batch on the device to updated weights and prototypes.
+Nothing is read from disk: a step here is everything from a batch on the device to updated weights and prototypes. What
+a method does once before a step, such as assigning labels, is not part of it.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ def _run(
     updater = Updater(
         fabric, method, network, optimizer, make_schedule(config.optim, optimizer, total), config.optim, teacher
     )
-    batches = cycle([_random_batch(config, step, classes, seed, fabric.device) for seed in range(2)])
+    assigned = context.assigned is not None
+    batches = cycle([_random_batch(config, step, classes, seed, assigned).to(fabric.device) for seed in range(2)])
     started = 0.0
 
     def updates() -> Iterator[Update]:
@@ -196,7 +198,7 @@ def _context(model: Segmenter, step: int, old: int, classes: int) -> StepContext
     )
 
 
-def _random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: int, device: torch.device) -> Batch:
+def _random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: int, assigned: bool) -> Batch:
     """Return noise with blocks of random labels: new classes and background; assigned ones from the old classes."""
     draw = torch.Generator().manual_seed(seed)
     images, side = config.train.batch, config.train.crop
@@ -211,7 +213,7 @@ def _random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: 
         labels[labels < old] = BACKGROUND
     image = torch.rand((images, 3, side, side), generator=draw)
     draws = torch.arange(images) + seed * images
-    return Batch(image, labels, blocks(0, old) if step > 0 else None, draws).to(device)
+    return Batch(image, labels, blocks(0, old) if assigned else None, draws)
 
 
 def _label(config: RunConfig) -> str:

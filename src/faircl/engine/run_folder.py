@@ -81,7 +81,9 @@ class RunFolder:
             ) from None
         if not (self.path / CONFIG).is_file():
             raise UserError(f"Output folder {self.path} holds other files; choose an empty or new folder with --out.")
-        other = _differences(_comparable(self.config()), _comparable(config))
+        # Once a step is done, the weights it started from are not read again, and may have moved.
+        begun = self.finished_steps() > 0
+        other = _differences(_comparable(self.config(), begun), _comparable(config, begun))
         if other:
             raise UserError(
                 f"Output folder {self.path} already holds another run, with another {', '.join(other[:3])}"
@@ -190,9 +192,9 @@ class RunFolder:
         self.write_text("metrics.csv", table.getvalue())
 
 
-def _comparable(config: RunConfig) -> dict[str, Any]:
+def _comparable(config: RunConfig, begun: bool) -> dict[str, Any]:
     tree = config.model_dump(mode="json")
-    for section, keys in _INCIDENTAL.items():
+    for section, keys in (_INCIDENTAL | ({"model": {"weights"}} if begun else {})).items():
         tree[section] = {k: v for k, v in tree[section].items() if k not in keys}
     return tree
 

@@ -60,7 +60,8 @@ from faircl.seeding import torch_seed
 def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False) -> RunFolder:
     """Run all steps of a configuration into a folder; with ``resume`` continue at the first unfinished step.
 
-    Under torchrun all processes call it alike; the run is the one that a single process would make.
+    Under torchrun all processes call it alike; the run is the one that a single process would make, but for dropout
+    and, without synchronised statistics, BatchNorm.
     """
     join()
     reporter = only_first(reporter)
@@ -112,8 +113,7 @@ class Trainer:
         for step in range(first, len(self.scenario.steps)):
             names = ", ".join(self.plan.data.classes.names[i] for i in self.scenario.steps[step].classes)
             self.reporter.say(f"step {step}: {names} ({len(self.scenario.steps[step].images)} images)")
-            seconds, images = self.train_step(step)
-            speed = {"seconds": seconds, "images_per_second": images / seconds}
+            speed = self.train_step(step)
             evaluation = self.finish_step(step, records) | speed
             records += [*self.log.records, evaluation]
             self.log.records.clear()
@@ -124,17 +124,20 @@ class Trainer:
 
     # Training a step
 
-    def train_step(self, step: int) -> tuple[float, int]:
-        """Train one step; return its seconds and images."""
+    def train_step(self, step: int) -> dict[str, float]:
+        """Train one step; return the seconds of what its method does beforehand and of training, and its speed."""
         teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(step) else None
         context = self._context(step)
         self.model.eval().requires_grad_(True)
+        started = time.monotonic()
         self.method.begin_step(context)
+        prepared = time.monotonic() - started
         seconds = self._update_all(step, teacher, context.assigned)
         gc.collect()  # DDP's hooks on the weights must be gone before the next step sets its own
         share_buffers(self.model)
         self.method.end_step(context)
-        return seconds, self._iterations(step) * self.config.optim.accumulate * self.config.train.batch
+        images = self._iterations(step) * self.config.optim.accumulate * self.config.train.batch
+        return {"preparation_seconds": prepared, "seconds": seconds, "images_per_second": images / seconds}
 
     def _update_all(self, step: int, teacher: nn.Module | None, assigned: AssignedLabels | None) -> float:
         """Make the updates of a step; return their seconds."""

@@ -41,12 +41,6 @@ class SegOutput(NamedTuple):
     stages: tuple[Tensor, ...]
     attentions: tuple[Tensor, ...] | None = None
 
-    def float(self) -> SegOutput:
-        """Return the output in float32."""
-        attentions = None if self.attentions is None else tuple(a.float() for a in self.attentions)
-        stages = tuple(stage.float() for stage in self.stages)
-        return SegOutput(self.logits.float(), self.embedding.float(), stages, attentions)
-
 
 class Segmenter(nn.Module):
     """Backbone, decoder and growing classifier under one forward.
