@@ -15,20 +15,18 @@ from faircl.models.checkpointing import remembered
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import vit_names
 from faircl.models.segmenter import Segmenter
-from faircl.models.timm_features import check_free_size, create, statistics, whole_patches
-from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
+from faircl.models.timm_features import TimmConfig, check_free_size, create, statistics, whole_patches
+from faircl.models.weights import State, load_parts, starting_weights
 
 _IGNORED = re.compile(r"head\.|head_dist\.|fc_norm\.|attn_pool\.|mask_token|pooler\.|classifier\.")
 
 
-class ViTConfig(WeightsConfig):
+class ViTConfig(TimmConfig):
     """Hyper-parameters of a vision transformer with a light decoder."""
 
     name: str = "vit"
     backbone: str = Field("vit_small_patch14_dinov2", description="a timm vision transformer, with or without a tag")
     layers: int = Field(4, ge=1, description="blocks, evenly spaced and the last among them, that the decoder sees")
-    width: int = Field(256, ge=8, description="channels of the embedding")
-    dropout: float = Field(0.1, ge=0, lt=1, description="dropout before the classifier")
 
 
 class ViT(Segmenter):
