@@ -35,7 +35,7 @@ def flat(tree, prefix=""):
 
 def windows(name, crop):
     """Windows of a side that fit at a time, by area: counted in exact arithmetic, and never none."""
-    return max(1, PRESETS[name].windows * 512**2 // crop**2)
+    return max(1, PRESETS[name].twice * 512**2 // crop**2)
 
 
 def best_batch(batch, update, most, processes):
@@ -97,10 +97,13 @@ def test_every_change_is_listed_and_nothing_else_changes(name, processes, **chos
     assert new["train.precision"] == {"fp32": "bf16", "fp64": "bf16"}.get(
         old["train.precision"], old["train.precision"]
     )
-    assert new["train.checkpointing"] == (old["train.checkpointing"] or name != "24gb")
+    kept = max(1, PRESETS[name].kept * 512**2 // before.train.crop**2) * processes
+    assert new["train.checkpointing"] == (old["train.checkpointing"] or new["train.batch"] > kept)
     assert new["eval.batch"] == min(old["eval.batch"], 2)
     fewer = new["train.batch"] < old["train.batch"]
-    assert any("BatchNorm now sees" in note for note in notes) == (fewer and chosen["norm"] == "never")
+    assert any("BatchNorm, where the network has it, now sees" in note for note in notes) == (
+        fewer and chosen["norm"] == "never"
+    )
     assert type(after).model_validate(after.model_dump()) == after  # nothing that a file could not say
 
 
@@ -109,7 +112,7 @@ def test_every_change_is_listed_and_nothing_else_changes(name, processes, **chos
     [
         ("8gb", 512, 1, (8, 6)),
         ("12gb", 512, 1, (12, 4)),
-        ("24gb", 512, 1, (16, 3)),
+        ("24gb", 512, 1, (24, 2)),
         ("8gb", 1024, 1, (2, 24)),
         ("8gb", 256, 1, (24, 2)),
         ("8gb", 4096, 1, (1, 48)),
@@ -133,7 +136,8 @@ def test_changes_in_words():
         "eval.batch: 16 → 2",
     ]
     assert notes == [
-        "BatchNorm now sees 8 images at a time instead of 24; train.frozen_norm keeps its statistics",
+        "BatchNorm, where the network has it, now sees 8 images at a time instead of 24; train.frozen_norm keeps its "
+        "statistics",
     ]
 
 
@@ -202,8 +206,8 @@ def test_a_fitted_run_trains(cli, tiny_flags, tmp_path, monkeypatch):
     passes = []
     plain = checkpointing.checkpoint
     monkeypatch.setattr(checkpointing, "checkpoint", lambda *a, **k: [passes.append(1), plain(*a, **k)][1])
-    monkeypatch.setitem(presets.PRESETS, "8gb", Preset(0, True))
-    more = ("--set", "train.epochs=4", "--set", "model.norm=group")
+    monkeypatch.setitem(presets.PRESETS, "8gb", Preset(0, 0))
+    more = ("--set", "train.epochs=4", "--set", "model.norm=group", "--set", "train.checkpointing=true")
     result = cli("train", "demo", "--out", tmp_path / "run", *tiny_flags, *more, "--fit", "8gb", "--json")
     assert result.code == 0, result.err
     said = result.err.splitlines()
@@ -211,7 +215,6 @@ def test_a_fitted_run_trains(cli, tiny_flags, tmp_path, monkeypatch):
         "8gb: train.batch: 8 → 1",
         "8gb: optim.accumulate: 1 → 8",
         "8gb: train.precision: fp32 → bf16",
-        "8gb: train.checkpointing: false → true",
         "8gb: eval.batch: 4 → 2",
     } <= set(said)
     folder = RunFolder.open(tmp_path / "run")
@@ -230,8 +233,15 @@ def test_a_fitted_run_trains(cli, tiny_flags, tmp_path, monkeypatch):
     assert again.code == 0, again.err
 
 
-def test_a_fitted_network_is_built_with_blocks_to_compute_twice(tiny_config):
-    fitted, _, _ = fit(tiny_config(), "8gb")
+@pytest.mark.parametrize(("name", "twice"), [("8gb", True), ("12gb", False), ("24gb", False)])
+def test_activations_are_computed_twice_only_where_they_must(name, twice):
+    after, _, _ = fit(config(16), name)
+    assert after.train.checkpointing is twice
+    assert after.train.batch == (16 if name == "24gb" else 8)
+
+
+def test_a_fitted_network_is_built_with_blocks_to_compute_twice():
+    fitted, _, _ = fit(config(16), "8gb")
     blocks = list(build_model(fitted).blocks())
     assert blocks
     assert all(isinstance(block, checkpointing._Forgetful) for block in blocks)

@@ -12,17 +12,17 @@ from faircl.errors import unknown_name
 
 
 class Preset(NamedTuple):
-    """What fits on a card: windows of 512×512 per process at a time, and whether activations are computed twice.
+    """What fits on a card: windows of 512×512 per process at a time, with activations kept and computed twice.
 
-    Set from peaks measured with FairCL in bf16 at 151 classes: ResNet-101 DeepLabV3 and SegFormer-B3 use 5.3 and 6.1
-    GiB with 8 windows and checkpointing, 7.7 and 8.8 with 12, 13.7 and 18.5 with 16 and no checkpointing.
+    From peaks measured with FairCL in bf16 at 151 classes, larger of DeepLabV3-ResNet101 and SegFormer-B3: 1.1 GiB per
+    window and 0.8 GiB beside them where activations are kept, 0.7 and 0.6 where they are computed twice.
     """
 
-    windows: int
-    checkpointing: bool
+    kept: int
+    twice: int
 
 
-PRESETS = {"8gb": Preset(8, True), "12gb": Preset(12, True), "24gb": Preset(16, False)}
+PRESETS = {"8gb": Preset(4, 8), "12gb": Preset(8, 12), "24gb": Preset(16, 24)}
 
 
 class Change(NamedTuple):
@@ -41,7 +41,7 @@ def fit(config: RunConfig, name: str, processes: int = 1) -> tuple[RunConfig, li
     if name.lower() not in PRESETS:
         raise unknown_name("preset", name, list(PRESETS))
     preset = PRESETS[name.lower()]
-    most = max(1, int(preset.windows * (512 / config.train.crop) ** 2)) * processes
+    kept, most = (max(1, int(windows * (512 / config.train.crop) ** 2)) * processes for windows in preset)
     update = config.train.batch * config.optim.accumulate
     batch = config.train.batch
     if batch > most:
@@ -50,7 +50,7 @@ def fit(config: RunConfig, name: str, processes: int = 1) -> tuple[RunConfig, li
         "train": {
             "batch": batch,
             "precision": "bf16" if config.train.precision in ("fp32", "fp64") else config.train.precision,
-            "checkpointing": config.train.checkpointing or preset.checkpointing,
+            "checkpointing": config.train.checkpointing or batch > kept,
         },
         "optim": {"accumulate": update // batch},
         "eval": {"batch": min(config.eval.batch, 2)},
@@ -85,7 +85,10 @@ def _notes(config: RunConfig, fitted: RunConfig, update: int, most: int) -> list
         return [f"an update of {update} images cannot be split to fit; choose a train.batch with small divisors"]
     if after < before and config.train.frozen_norm == "never":
         images = "1 image" if after == 1 else f"{after} images"
-        return [f"BatchNorm now sees {images} at a time instead of {before}; train.frozen_norm keeps its statistics"]
+        return [
+            f"BatchNorm, where the network has it, now sees {images} at a time instead of {before}; train.frozen_norm "
+            "keeps its statistics"
+        ]
     return []
 
 

@@ -103,6 +103,9 @@ def test_networks_torchvision_does_not_have():
     for config in (
         {"name": "deeplabv3", "backbone": "mobilenet_v2"},
         {"name": "deeplabv3", "backbone": "resnet50", "head": "mib"},
+        {"name": "deeplabv3", "backbone": "resnet50"},
+        {"name": "deeplabv3", "backbone": "resnet50", "stride": 8, "block": "v1"},
+        {"name": "deeplabv3", "backbone": "resnet50", "stride": 8, "rates": [6, 12, 18]},
         {"name": "deeplabv3plus", "backbone": "mobilenet_v2"},
         {"name": "segformer", "variant": "b0", "decoder": "bare"},
         {"name": "small"},

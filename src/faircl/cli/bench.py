@@ -53,11 +53,12 @@ def step(
 
     faircl bench step --model small --batch 8 --size 96 --precision fp32 --set method.fairness=kl --json
     """
-    from faircl.distributed import launched
+    from faircl.distributed import join, launched
     from faircl.engine.bench import BenchSize, bench_step
     from faircl.engine.environment import environment
     from faircl.progress import ConsoleReporter
 
+    join()
     if launched() > 1:
         raise UserError("faircl bench step times one process; start it without torchrun.")
     configs = [

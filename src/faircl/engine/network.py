@@ -76,9 +76,10 @@ def check_network(config: RunConfig, model: Segmenter, images: int | None = None
     try:
         set_training_mode(trial.to("meta"), config, step=0)(torch.empty(images, 3, side, side, device="meta"))
     except (ValueError, RuntimeError) as error:
+        text = " ".join(str(error).split())
         raise UserError(
-            f"Network '{model.name}' cannot train on batches of {images} windows of {side}x{side}: "
-            f"{' '.join(str(error).split())}; raise train.batch or train.crop"
+            f"Network '{model.name}' cannot train on batches of {images} windows of {side}x{side}: {text}; raise "
+            f"train.batch{'' if 'two per process' in text else ' or train.crop'}"
             f"{', or start fewer processes' if images < config.train.batch else ''}."
         ) from None
 

@@ -29,7 +29,7 @@ from faircl.scenario import Scenario
 CONFIG, SCENARIO, METRICS = "config.yaml", "scenario.json", "metrics.jsonl"
 # Settings that do not change what a run computes: it may be resumed under others. That data found under another root
 # are the same is proved by the scenario's sha256.
-_INCIDENTAL = {"train": {"workers", "log_every", "tensorboard", "checkpointing"}, "data": {"root"}}
+_INCIDENTAL = {"train": {"workers", "log_every", "tensorboard", "checkpointing"}, "eval": {"batch"}, "data": {"root"}}
 
 
 class RunFolder:
@@ -63,9 +63,15 @@ class RunFolder:
                 f"The data have changed since {path} was begun: its scenario is {folder.scenario()['sha256'][:12]}, "
                 f"today's {scenario.sha256[:12]}; start a new run in another folder."
             )
-        folder.write_text(CONFIG, config.to_yaml())  # first: from here on the folder is this run's and can be resumed
-        folder.write_text(SCENARIO, json.dumps(scenario.to_json(), indent=1))
-        folder.write_text("environment.json", json.dumps(env, indent=1))
+        # The configuration first: from then on the folder is this run's and can be resumed. What is there stays: it
+        # says how the run was begun, whatever it is continued with.
+        for name, text in (
+            (CONFIG, config.to_yaml()),
+            (SCENARIO, json.dumps(scenario.to_json(), indent=1)),
+            ("environment.json", json.dumps(env, indent=1)),
+        ):
+            if not (path / name).is_file():
+                folder.write_text(name, text)
         return folder
 
     def check_free(self, config: RunConfig, resume: bool) -> None:

@@ -104,7 +104,7 @@ class Trainer:
 
     def run(self) -> None:
         """Train what is not finished yet, step by step."""
-        first = on_first(self.folder.finished_steps)
+        first = self.first = on_first(self.folder.finished_steps)
         records = on_first(partial(self.folder.all_records, before_step=first))
         if first > 0:
             load_step(self.folder.step_path(first - 1), self.model, self.method)
@@ -161,7 +161,7 @@ class Trainer:
         return time.monotonic() - started
 
     def _say_local_statistics(self, step: int) -> None:
-        if step == 0 and has_local_statistics(self.model):
+        if step == self.first and has_local_statistics(self.model):
             self.reporter.say(
                 "note: BatchNorm sees each process's share of a batch alone, so this run depends on the number of "
                 "processes; use several GPUs with train.sync_norm, train.frozen_norm, or a network without BatchNorm"

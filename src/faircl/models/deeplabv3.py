@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from faircl.errors import UserError
@@ -33,6 +33,12 @@ class DeepLabV3PlusConfig(WeightsConfig):
     block: Block = Field(
         "v1.5", description="ResNet blocks with the stride on the 3×3 (v1.5) or on the first 1×1 (v1); as the weights"
     )
+
+    @model_validator(mode="after")
+    def _blocks_of_resnets(self) -> Self:
+        if self.block == "v1" and self.backbone == "mobilenet_v2":
+            raise ValueError("block v1 is of ResNets; mobilenet_v2 has no such choice")
+        return self
 
     def dilation_rates(self) -> Sequence[int]:
         """Return ASPP's rates."""
@@ -91,10 +97,20 @@ class DeepLabV3(_DeepLab):
         super().__init__(config, head(backbone.widths[-1], config.dilation_rates()), backbone)
 
     def library_state(self) -> dict[str, Tensor]:
-        """Return the weights as ``torchvision.models.segmentation.deeplabv3_resnet101`` (or 50) loads them."""
+        """Return the weights as ``torchvision.models.segmentation.deeplabv3_resnet101`` (or 50) loads them.
+
+        Only of a network that computes what torchvision's does: at stride 8, with its rates and blocks.
+        """
         if not (isinstance(self.decoder, DeepLabHead) and isinstance(self.backbone, ResNet)):
             raise UserError(
                 "torchvision has DeepLabV3 with its own head on ResNets only; there is nothing to export to."
+            )
+        c = self.config
+        if (c.stride, tuple(c.dilation_rates()), c.block) != (8, (12, 24, 36), "v1.5"):
+            raise UserError(
+                f"torchvision's DeepLabV3 has stride 8, rates 12, 24, 36 and v1.5 blocks, found stride {c.stride}, "
+                f"rates {', '.join(map(str, c.dilation_rates()))} and {c.block}; it would load these weights and "
+                "compute something else."
             )
         weight, bias = self.classifier.weight_and_bias()
         state = {f"backbone.{key}": value for key, value in self.backbone.state_dict().items()}

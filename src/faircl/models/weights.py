@@ -86,7 +86,8 @@ def _find(source: str) -> Path:
     with suppress(OSError, RuntimeError):  # names too long, homes of nobody
         path = path.expanduser()
         if path.is_dir():
-            path = path / "model.safetensors"  # a Hugging Face folder
+            names = ("model.safetensors", "pytorch_model.bin")  # of a Hugging Face folder
+            path = next((path / name for name in names if (path / name).is_file()), path / names[0])
         found = path.is_file()
     if not found:
         raise UserError(
@@ -167,4 +168,6 @@ def _shape(value: Tensor) -> str:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:160].rstrip(" .;:") or type(error).__name__
+    """Return an error's first sentence, or its kind where that says nothing."""
+    text = " ".join(str(error).split()).partition(". ")[0][:160].rstrip(" .;:")
+    return text if len(text) > 8 else f"{type(error).__name__} {text}".strip()
