@@ -170,4 +170,4 @@ def _shape(value: Tensor) -> str:
 def _short(error: Exception) -> str:
     """Return an error's first sentence, or its kind where that says nothing."""
     text = " ".join(str(error).split()).partition(". ")[0][:160].rstrip(" .;:")
-    return text if len(text) > 8 else f"{type(error).__name__} {text}".strip()
+    return text if len(text) > 4 else f"{type(error).__name__} {text}".strip()
