@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,21 @@ class TimmConfig(WeightsConfig):
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout before the classifier")
 
 
-class Timm(Segmenter):
+class LightNetwork(Segmenter):
+    """A timm backbone, normalised as timm says for its name, under an all-MLP decoder."""
+
+    def __init__(self, config: TimmConfig, backbone: nn.Module, widths: Sequence[int]) -> None:
+        super().__init__(
+            backbone,
+            MlpDecoder(widths, config.width),
+            embedding_width=config.width,
+            stage_widths=widths,
+            dropout=config.dropout,
+            **statistics(config.backbone),
+        )
+
+
+class Timm(LightNetwork):
     """The backbone's feature maps from stride 4 on, fused by an all-MLP decoder."""
 
     Config = TimmConfig
@@ -37,14 +51,7 @@ class Timm(Segmenter):
 
     def __init__(self, config: TimmConfig) -> None:
         backbone = FeatureMaps(config.backbone)
-        super().__init__(
-            backbone,
-            MlpDecoder(backbone.widths, config.width),
-            embedding_width=config.width,
-            stage_widths=backbone.widths,
-            dropout=config.dropout,
-            **statistics(config.backbone),
-        )
+        super().__init__(config, backbone, backbone.widths)
         self.config = config
 
     def blocks(self) -> Iterator[nn.Module]:

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from faircl.errors import UserError
 from faircl.models.checkpointing import remembered
-from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import vit_names
-from faircl.models.segmenter import Segmenter
-from faircl.models.timm_features import TimmConfig, check_free_size, create, statistics, whole_patches
+from faircl.models.timm_features import LightNetwork, TimmConfig, check_free_size, create, whole_patches
 from faircl.models.weights import State, load_parts, starting_weights
 
 _IGNORED = re.compile(r"head\.|head_dist\.|fc_norm\.|attn_pool\.|mask_token|pooler\.|classifier\.")
@@ -29,7 +27,7 @@ class ViTConfig(TimmConfig):
     layers: int = Field(4, ge=1, description="blocks, evenly spaced and the last among them, that the decoder sees")
 
 
-class ViT(Segmenter):
+class ViT(LightNetwork):
     """Feature maps of several depths at patch stride, fused by an all-MLP decoder."""
 
     Config = ViTConfig
@@ -41,14 +39,7 @@ class ViT(Segmenter):
 
     def __init__(self, config: ViTConfig) -> None:
         backbone = PatchFeatures(config.backbone, config.layers)
-        super().__init__(
-            backbone,
-            MlpDecoder(backbone.widths, config.width),
-            embedding_width=config.width,
-            stage_widths=backbone.widths,
-            dropout=config.dropout,
-            **statistics(config.backbone),
-        )
+        super().__init__(config, backbone, backbone.widths)
         self.config = config
 
     def features(self, image: Tensor, attentions: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
