@@ -64,6 +64,14 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory) -> Iterator[None]:
+    """Keep what the tests count out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAIRCL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def silent() -> type[Silent]:
     return Silent

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import torch
 
 
 def generator(seed: int, *counters: int | str) -> np.random.Generator:
@@ -28,6 +27,8 @@ def torch_seed(seed: int, *counters: int | str) -> int:
 @contextmanager
 def seeded(seed: int, *counters: int | str) -> Iterator[None]:
     """Run a block (a weight initialisation, say) under its own torch CPU seed and leave the global state as it was."""
+    import torch  # here, so that what only draws with NumPy starts without it
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, *counters))
         yield

@@ -310,10 +310,12 @@ def test_missing_folder_and_forbidden_files(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match=r"Mask .*d\.png is not a regular file"):
         decode_mask(tmp_path / "d.png")
 
-    def forbid(self: Path) -> bytes:
+    def forbid(path: str, flags: int) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", forbid)  # chmod does not stop root, as which tests may run
+    monkeypatch.setattr(
+        "faircl.data.masks._without_waiting", forbid
+    )  # chmod does not stop root, as which tests may run
     with pytest.raises(UserError, match=r"Cannot read mask .*no\.png: Permission denied; check its permissions"):
         decode_mask(tmp_path / "no.png")
 

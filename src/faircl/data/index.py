@@ -1,44 +1,95 @@
-"""Which classes each image holds, and how many pixels of each: one pass over a split."""
+"""Which classes each image of a split shows, and how many pixels of each.
+
+Every mask file is read once; if its content was counted before, the counts come from the cache, otherwise it is decoded.
+Images are not touched.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from faircl.data.cache import CountCache
+from faircl.data.coding import Counted, count_ids
+from faircl.data.count_pool import Looked, look, look_in_processes
+from faircl.data.file_data import FileData
 from faircl.data.sample import SegmentationData
+from faircl.progress import Reporter, Silence
+
+T = TypeVar("T")
+
+FEW = 256
+"""Masks that are counted in this process: fewer than it takes to pay for starting others."""
 
 
 @dataclass(frozen=True)
 class LabelIndex:
     """Pixels of every class in every image of a split.
 
-    Shapes: ids (N,); pixels (N, K) int64 by raw id, void not counted.
+    Shapes: ids (N,); pixels (N, K) int64 by raw id; void (N,) int64; sizes (N, 2) int64, heights and widths. `files`
+    (N,) tells files apart: equal entries, even of two indices, are one and the same file. `contents` (N,) are digests
+    of the mask files; empty where the masks are not files.
     """
 
     ids: tuple[str, ...]
     pixels: NDArray[np.int64]
+    void: NDArray[np.int64] | None = None
+    sizes: NDArray[np.int64] | None = None
+    files: tuple[object, ...] = ()
+    contents: tuple[bytes, ...] = ()
 
 
-def index_labels(data: SegmentationData, split: str, advance: Callable[[], None] = lambda: None) -> LabelIndex:
-    """Read every image and mask of a split once and count its classes.
-
-    Images are decoded too, though only masks are counted: a broken or ill-sized file is then found before training
-    starts and not in its middle.
-    """
+def index_labels(
+    data: SegmentationData, split: str, reporter: Reporter | None = None, cache: bool = True
+) -> LabelIndex:
+    """Count the classes of every mask of a split. With ``cache`` off everything is counted anew."""
+    reporter = reporter or Silence()
     ids = tuple(data.ids(split))
-    classes = len(data.classes.names)
+    with reporter.task(f"counting the classes of {split}", len(ids)) as task:
+        if not isinstance(data, FileData):
+            classes = len(data.classes.names)
+            counted = _in_threads(lambda id: count_ids(data.read_mask(split, id), classes), ids, task.advance)
+            return _index(ids, counted, tuple((split, id) for id in ids), ())
+        store = CountCache(data.coding.fingerprint, len(data.classes.names))
+        looked = _look(data, split, ids, store.rows if cache else {}, task.advance)
+    fresh = {one.digest: one.counted for one in looked if one.counted is not None}
+    if cache and fresh and not store.add(fresh):
+        reporter.say(f"note: the counts could not be kept in {store.path.parent}; they are made again next time")
+    rows = [one.counted or store.counted(one.digest) for one in looked]
+    return _index(ids, rows, tuple(one.file for one in looked), tuple(one.digest for one in looked))
 
-    def count(id: str) -> NDArray[np.int64]:
-        mask = data.read(split, id).mask
-        found = np.bincount(mask.ravel(), minlength=classes)[:classes]
-        advance()
-        return found
 
+def _look(
+    data: FileData, split: str, ids: Sequence[str], known: Collection[bytes], advance: Callable[[], None]
+) -> list[Looked]:
+    if len(ids) >= FEW and (done := look_in_processes(data, split, ids, known, advance)) is not None:
+        return done
+    return _in_threads(lambda id: look(data, split, id, known), ids, advance)
+
+
+def _in_threads(work: Callable[[str], T], ids: Sequence[str], advance: Callable[[], None]) -> list[T]:
+    results: list[T] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        rows = list(pool.map(count, ids))
-    return LabelIndex(ids, np.stack(rows).astype(np.int64) if rows else np.zeros((0, classes), np.int64))
+        for result in pool.map(work, ids):
+            results.append(result)
+            advance()
+    return results
+
+
+def _index(
+    ids: tuple[str, ...], counted: Sequence[Counted], files: tuple[object, ...], contents: tuple[bytes, ...]
+) -> LabelIndex:
+    return LabelIndex(
+        ids,
+        np.stack([one.pixels for one in counted]).astype(np.int64),
+        np.array([one.void for one in counted], np.int64),
+        np.array([one.size for one in counted], np.int64).reshape(-1, 2),
+        files,
+        contents,
+    )

@@ -6,6 +6,8 @@ read as uint8 whatever its files hold, larger data as uint16.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 from functools import cache
 from io import BytesIO
@@ -65,6 +67,18 @@ class ColourTable:
         table = np.array([id for _, id in pairs], np.uint16)
         self._ids: Mask = table.astype(np.uint8) if small else table  # the cast takes 65535 to 255
 
+    def __bytes__(self) -> bytes:
+        """Everything the table says, for digests."""
+        return self._codes.tobytes() + self._ids.tobytes()
+
+    def lookup(self, rgb: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Ids (...) of colours (..., 3), void as in masks; -1 for colours that no class has."""
+        codes = _pack(rgb)
+        if not len(self._codes):
+            return np.full(codes.shape, -1)
+        at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
+        return np.where(self._codes[at] == codes, self._ids[at].astype(np.int64), -1)
+
     def decode(self, rgb: NDArray[np.uint8], source: str = "mask", listed_in: str = "the class list") -> Mask:
         """Class ids (H, W) of an RGB-coded mask (H, W, 3); `source` and `listed_in` name things in errors."""
         codes = _pack(rgb)
@@ -82,8 +96,14 @@ def decode_mask(path: Path, colours: ColourTable | None = None, listed_in: str =
 
     Index files (1, 2, 4, 8, 16 bit) and palette files give their stored numbers; RGB files need `colours`.
     """
-    data = _file_bytes(path, "mask")
-    image = _decode(data, path, "mask")
+    return decode_mask_bytes(file_bytes(path, "mask"), path, colours, listed_in)
+
+
+def decode_mask_bytes(
+    data: bytes, path: Path, colours: ColourTable | None = None, listed_in: str = "the class list"
+) -> Mask:
+    """Decode a mask file's bytes as `decode_mask` does; `path` is for errors."""
+    image = decode_raster(data, path, "mask")
     if image.format == "JPEG":
         raise UserError(f"Mask {path} is a JPEG file, whose compression changes class ids; save masks as PNG.")
     depth = data[24] if image.format == "PNG" else 8  # IHDR: signature 8, length 4, 'IHDR' 4, width 4, height 4
@@ -167,20 +187,29 @@ def voc_palette(size: int) -> Palette:
 
 def open_raster(path: Path, kind: str) -> Pillow.Image:
     """Load a picture as stored, never rotated; whatever is wrong with the file is a `UserError` naming `kind`."""
-    return _decode(_file_bytes(path, kind), path, kind)
+    return decode_raster(file_bytes(path, kind), path, kind)
 
 
-def _file_bytes(path: Path, kind: str) -> bytes:
+def file_bytes(path: Path, kind: str) -> bytes:
+    """Read a file whole; whatever keeps it from being read is a `UserError` naming `kind`."""
     try:
-        if path.exists() and not path.is_file():  # a FIFO or socket would block for ever
-            raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by a picture.")
-        return path.read_bytes()
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by a picture.")
+            return file.read()
+    except IsADirectoryError:
+        raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by a picture.") from None
     except OSError as error:
         hint = "check its permissions" if isinstance(error, PermissionError) else "check that it exists"
         raise UserError(f"Cannot read {kind} {path}: {error.strerror or error}; {hint}.") from error
 
 
-def _decode(data: bytes, path: Path, kind: str) -> Pillow.Image:
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a FIFO would block for ever
+
+
+def decode_raster(data: bytes, path: Path, kind: str) -> Pillow.Image:
+    """Decode a picture's bytes as stored, never rotated."""
     try:
         image = Pillow.open(BytesIO(data))
         turn = _UNDO_ORIENTATION.get(image.getexif().get(_ORIENTATION_TAG, 1)) if image.format == "TIFF" else None

@@ -1,4 +1,4 @@
-"""The readers by name, with their configuration."""
+"""The configuration of readers, and the two that are always at hand: built-in scenes and a folder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from faircl.data.folder import FolderData
+from faircl.data.images import ImageReading
 from faircl.data.sample import SegmentationData
 from faircl.data.scenes import SceneData
 from faircl.errors import UserError
@@ -29,6 +30,22 @@ class ReaderConfig(BaseModel):
         raise NotImplementedError
 
 
+class FileConfig(ReaderConfig):
+    """What every reader of files needs: where they are."""
+
+    root: Path | None = Field(None, description="the folder")
+
+    def required_root(self) -> Path:
+        """Return the root; an error where none was given."""
+        if self.root is None:
+            raise UserError(f"The data set '{self.name}' has no root; set data.root to its folder.")
+        return self.root
+
+    def image_reading(self) -> ImageReading:
+        """Return how images are read."""
+        return ImageReading()
+
+
 class SceneConfig(ReaderConfig):
     """The built-in procedural street scenes."""
 
@@ -43,11 +60,10 @@ class SceneConfig(ReaderConfig):
         return SceneData(self.images, self.test_images, self.size, self.seed)
 
 
-class FolderConfig(ReaderConfig):
+class FolderConfig(FileConfig):
     """A folder with images/{split}, masks/{split} and classes.txt."""
 
     name: Literal["folder"] = "folder"
-    root: Path | None = Field(None, description="the folder")
     background: Literal["auto", "first", "none"] = Field(
         "auto", description="whether id 0 is background: auto looks whether it is called so"
     )
@@ -59,16 +75,35 @@ class FolderConfig(ReaderConfig):
         """Open the folder."""
         if self.root is None:
             raise UserError("The folder data set has no root; set data.root to the folder with images/ and masks/.")
-        return FolderData(self.root, self.background, self.void_colour)
+        return FolderData(self.root, self.background, self.void_colour, self.image_reading())
 
 
-class SceneReader:
-    """Entry of the table of readers."""
+class Reader:
+    """Entry of the table of readers.
 
-    Config: ClassVar[type[ReaderConfig]] = SceneConfig
+    `layout` shows the files expected below the root; `tasks` are those of published tables.
+    """
+
+    Config: ClassVar[type[ReaderConfig]]
+    summary: ClassVar[str]
+    layout: ClassVar[str] = ""
+    tasks: ClassVar[tuple[str, ...]] = ()
 
 
-class FolderReader:
-    """Entry of the table of readers."""
+class SceneReader(Reader):
+    """Built-in scenes."""
 
-    Config: ClassVar[type[ReaderConfig]] = FolderConfig
+    Config = SceneConfig
+    summary = "built-in street scenes, drawn when read; ten classes and background"
+    tasks = ("6-4",)
+
+
+class FolderReader(Reader):
+    """A folder of one's own."""
+
+    Config = FolderConfig
+    summary = "a folder of your own: images, masks and a list of classes"
+    layout = """\
+classes.txt
+images/{split}/…/a.jpg
+masks/{split}/…/a.png"""

@@ -61,7 +61,7 @@ class SegmentationData(Protocol):
     classes: Classes
 
     def ids(self, split: str) -> Sequence[str]:
-        """Image ids of a split, sorted."""
+        """Image ids of a split, in the data set's own order."""
         ...
 
     def read(self, split: str, id: str) -> Sample:

@@ -54,10 +54,7 @@ def make_plan(config: RunConfig, reporter: Reporter) -> Plan:
 
 def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> tuple[Scenario, LabelIndex]:
     split = split_classes(config.scenario.task, config.scenario.order, data.classes)
-    counts = [len(data.ids(name)) for name in (config.data.train, config.data.test)]
-    with reporter.task("reading the data", sum(counts)) as task:
-        train = index_labels(data, config.data.train, task.advance)
-        test = index_labels(data, config.data.test, task.advance)
+    train, test = (index_labels(data, name, reporter) for name in (config.data.train, config.data.test))
     task_name = config.scenario.task
     scenario = build_scenario(
         data.classes,
