@@ -28,9 +28,8 @@ from pydantic.fields import FieldInfo
 
 from faircl.data.readers import ReaderConfig
 from faircl.errors import UserError, did_you_mean, unknown_name
-from faircl.methods.base import MethodConfig
-from faircl.models.segmenter import ModelConfig
-from faircl.registry import METHODS, MODELS, READERS
+from faircl.parts import MethodConfig, ModelConfig
+from faircl.registry import METHODS, MODELS, READERS, Registry
 
 _PARTS = ("data", "model", "method")
 """Sections whose settings depend on the name in them."""
@@ -48,7 +47,16 @@ class ScenarioConfig(_Section):
 
     task: str | list[list[StrictInt | str]] = Field("offline", description="'15-1', '6-2-3', 'offline', or class lists")
     setting: Literal["overlapped", "disjoint", "sequential"] = Field("overlapped", description="images of a step")
-    order: str | list[StrictInt | str] | None = Field(None, description="class order: a list, 'random:SEED', or by id")
+    order: str | list[StrictInt | str] | None = Field(
+        None, description="order of the classes, or of the domains: a list, 'random:SEED', or the data's own"
+    )
+    protocol: Literal["classes", "clean", "plop"] | None = Field(
+        None,
+        description="what a step brings: new classes (classes), or the same classes in new domains, each domain split "
+        "once into training and test images (clean) or as in PLOP's tables, which test on training images (plop); "
+        "unset: classes, unless the task's name is published by domain",
+    )
+    split_seed: int = Field(0, ge=0, description="seed of the split of every domain under protocol clean")
 
 
 class PartRates(_Section):
@@ -124,6 +132,12 @@ class TrainConfig(_Section):
 class EvalConfig(_Section):
     """Evaluation after every step."""
 
+    convention: Literal["full", "plop", "mib"] = Field(
+        "full",
+        description="what is scored: every pixel at the image's own size (full), or as published tables do after PLOP "
+        "or after MiB",
+    )
+    size: int = Field(512, ge=8, description="side of the centre crop that plop and mib score")
     batch: int = Field(16, ge=1, description="images of one size evaluated together")
     examples: int = Field(4, ge=0, description="test images kept with their predictions for the report")
 
@@ -169,6 +183,26 @@ def resolve(tree: dict[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
     return parse_config(_merge(tree, changes))
 
 
+def parse_data(tree: dict[str, Any], overrides: Iterable[str] = ()) -> tuple[ReaderConfig, ScenarioConfig]:
+    """Apply overrides to the data and scenario of a tree and validate these two alone."""
+    for override in overrides:
+        tree = _merge(tree, _change(override))
+    if unknown := sorted(tree.keys() - {"data", "scenario"}):
+        raise UserError(f"Setting {unknown[0]} has no meaning here; expected data.KEY=VALUE or scenario.KEY=VALUE.")
+    data: ReaderConfig = _part("data", READERS, tree["data"])
+    try:
+        return data, ScenarioConfig.model_validate(tree["scenario"])
+    except ValidationError as error:
+        raise _readable(error, ("scenario",), ScenarioConfig) from None
+
+
+def _part(section: str, table: Registry, value: Any) -> Any:
+    try:
+        return table.parse_config(value)
+    except ValidationError as error:
+        raise _readable(error, (section,), table.get(_name_of(value)).Config) from None
+
+
 def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     """Validate a tree of plain values; every mistake becomes one sentence that names the key."""
     tree = dict(tree)
@@ -176,11 +210,7 @@ def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     for section, table in (("data", READERS), ("model", MODELS), ("method", METHODS)):
         if section not in tree:
             raise UserError(f"The configuration has no {section}; expected one of: {', '.join(table.names())}.")
-        try:
-            tree[section] = table.parse_config(tree[section])
-        except ValidationError as error:
-            config = table.get(_name_of(tree[section])).Config
-            raise _readable(error, (section,), config) from None
+        tree[section] = _part(section, table, tree[section])
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:

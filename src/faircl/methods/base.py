@@ -12,29 +12,16 @@ from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from faircl.data.loader import AssignedLabels, Batch
 from faircl.data.sample import IGNORE, UNLABELLED
 from faircl.distributed import global_sum
-from faircl.models.classifier import Init
 from faircl.models.segmenter import Segmenter, SegOutput
+from faircl.parts import MethodConfig as MethodConfig
 from faircl.seeding import seeded
 
 Terms = dict[str, Tensor]
-
-
-class MethodConfig(BaseModel):
-    """Hyper-parameters that every method has."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    name: str
-    init: Init = Field(
-        "background",
-        description="start of new classes' classifier at later steps: random, background (MiB) or prototype",
-    )
 
 
 class Scanned(NamedTuple):

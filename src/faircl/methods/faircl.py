@@ -28,8 +28,8 @@ from faircl.losses import (
 from faircl.losses.consistency import ConsistencyForm
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms, to_stride
-from faircl.models.classifier import Init
 from faircl.models.segmenter import Segmenter, SegOutput
+from faircl.parts import Init
 from faircl.prototypes import PrototypeBank, sample_keys
 
 Unlabelled = Literal["assigned", "teacher", "online", "unbiased", "ignore", "background"]

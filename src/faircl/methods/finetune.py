@@ -8,8 +8,8 @@ from torch import Tensor
 from faircl.data.loader import Batch
 from faircl.losses import upsampled_cross_entropy
 from faircl.methods.base import Method, MethodConfig, Terms
-from faircl.models.classifier import Init
 from faircl.models.segmenter import SegOutput
+from faircl.parts import Init
 
 
 class FineTuneConfig(MethodConfig):

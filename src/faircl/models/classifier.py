@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-Init = Literal["random", "background", "prototype"]
 
 
 class GrowingClassifier(nn.Module):

@@ -10,22 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from faircl.errors import UserError
 from faircl.models.classifier import GrowingClassifier
+from faircl.parts import ModelConfig as ModelConfig
 
 Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-class ModelConfig(BaseModel):
-    """Hyper-parameters that every network has."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    name: str
 
 
 class SegOutput(NamedTuple):
