@@ -20,7 +20,7 @@ from faircl.distributed import (
     share_of,
     world_size,
 )
-from faircl.engine.evaluate import evaluate
+from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.errors import UserError
 from faircl.losses import class_histogram, kl_from_uniform
 from faircl.methods.assignment import Assignment, RejectingAssigner
@@ -89,9 +89,8 @@ def evaluated(images, examples):
     torch.manual_seed(0)
     model = Small(SmallConfig(width=8, embedding=8, norm="group"))
     torch.nn.init.normal_(model.classifier.grow(scenario.channels(0)).weight)
-    metrics, kept = evaluate(
-        model, data, "test", scenario, 0, batch=2, workers=0, reporter=Silence(), examples=examples
-    )
+    metrics = evaluate(model, data, "test", scenario, 0, batch=2, workers=0, reporter=Silence())
+    kept = predict_masks(model, data, "test", data.ids("test")[:examples], scenario)
     return metrics.to_json(), [mask.tolist() for mask in kept]
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from faircl.data.loader import Batch
 from faircl.distributed import global_mean
 from faircl.losses import upsampled_cross_entropy
-from faircl.methods.base import Method, MethodConfig, Terms
+from faircl.methods.base import Method, MethodConfig, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 
 
@@ -31,9 +31,9 @@ class Distill(Method):
         super().__init__(config, model)
         self.config = config
 
-    def needs_teacher(self, step: int) -> bool:
+    def needs_teacher(self, context: StepContext) -> bool:
         """Ask for the old model's output from the second step on."""
-        return step > 0 and self.config.weight > 0
+        return context.step > 0 and self.config.weight > 0
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy and, where there is a teacher, distillation at network stride."""

@@ -35,6 +35,10 @@ class PrototypeBank(nn.Module):
     def __init__(self, width: int, length: int, period: int, momentum: float) -> None:
         super().__init__()
         self.width, self.length, self.period, self.momentum = width, length, period, momentum
+        self.pace = momentum
+        """Momentum of the step at hand."""
+        self.goes_on = False
+        """Whether the step's prototypes start from their values and not from the step's first features."""
         self._resize(0)
         self.restored()
 
@@ -65,13 +69,23 @@ class PrototypeBank(nn.Module):
     def begin_step(self, classes: int, background: bool) -> None:
         """Add the step's classes; freeze all earlier prototypes but p_0."""
         known = self.classes
-        self._resize(classes)
+        self._begin(classes, self.momentum, goes_on=False)
         self.frozen[:known] = True
-        self.filled.zero_()
-        self.head.zero_()
         if background:
             self.frozen[BACKGROUND] = False
         self.restored()
+
+    def begin_domain_step(self, anchor: bool, momentum: float) -> None:
+        """Go on with the same classes: all prototypes move by a momentum of their own, or those that are ready stay."""
+        self._begin(self.classes, momentum, goes_on=True)
+        self.frozen.copy_(self.ready if anchor else torch.zeros_like(self.ready))
+        self.restored()
+
+    def _begin(self, classes: int, momentum: float, goes_on: bool) -> None:
+        self._resize(classes)
+        self.filled.zero_()
+        self.head.zero_()
+        self.pace, self.goes_on = momentum, goes_on
 
     def restored(self) -> None:
         """List the moving classes, once for a step: at every batch it would make the device wait."""
@@ -115,10 +129,12 @@ class PrototypeBank(nn.Module):
         """Algorithm 1 once ``iteration`` iterations of the step are done: nothing until M, then every M iterations.
 
         At M, or when its first features come later, a class takes their mean; from then on it moves by
-        p_c ← η·p_c + (1 − η)·mean(S_c). So does p_0 at every step. Frozen prototypes do not move.
+        p_c ← η·p_c + (1 − η)·mean(S_c). So does p_0 at every step. Frozen prototypes do not move. On a domain step a
+        class that has a prototype moves from it at M already.
         """
         if iteration % self.period == 0:
-            fresh = torch.ones_like(self.ready) if iteration == self.period else ~self.ready
+            first = iteration == self.period and not self.goes_on
+            fresh = torch.ones_like(self.ready) if first else ~self.ready
             self._move(~self.frozen & (self.filled > 0), fresh)
 
     def finish_step(self) -> None:
@@ -132,7 +148,7 @@ class PrototypeBank(nn.Module):
     def _move(self, moving: Tensor, fresh: Tensor) -> None:
         used = torch.arange(self.length, device=self.queue.device) < self.filled[:, None]
         mean = (self.queue * used[..., None]).sum(1) / self.filled.clamp_min(1)[:, None]
-        moved = self.momentum * self.prototypes + (1 - self.momentum) * mean
+        moved = self.pace * self.prototypes + (1 - self.pace) * mean
         target = torch.where(fresh[:, None], mean, moved)
         self.prototypes = torch.where(moving[:, None], target, self.prototypes)
         self.ready = self.ready | moving

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 
-from faircl.data.sample import IGNORE, Image
+from faircl.data.sample import IGNORE, Image, Mask
 
 PAD_COLOUR = (124, 116, 104)
 """Colour outside the image: the ImageNet mean, about zero once the network has normalised it."""
@@ -71,6 +72,35 @@ class Crop:
             resized = F.interpolate(tensor[None].float(), (self.size, self.size), mode="bilinear", antialias=True)
             tensor = resized[0].round().clamp(0, 255).to(torch.uint8)
         return tensor.flip(2) if self.flip else tensor
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """The middle square of an image once its short side is ``size`` pixels, as published evaluations cut it."""
+
+    size: int
+
+    def _shape(self, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+        """Return height and width after resizing, and the crop's top and left."""
+        short = min(shape[:2])
+        high, wide = (extent * self.size // short for extent in shape[:2])
+        return high, wide, round((high - self.size) / 2), round((wide - self.size) / 2)
+
+    def image(self, image: Image) -> Image:
+        """Crop an image (H, W, 3), resized bilinearly and low-passed where it shrinks."""
+        high, wide, top, left = self._shape(image.shape)
+        resized = np.asarray(Pillow.fromarray(image).resize((wide, high), Pillow.Resampling.BILINEAR))
+        return resized[top : top + self.size, left : left + self.size]
+
+    def mask(self, mask: Mask) -> Mask:
+        """Crop a mask (H, W), resized by nearest neighbour."""
+        high, wide, top, left = self._shape(mask.shape)
+        rows, cols = (
+            (2 * np.arange(start, start + self.size) + 1) * extent // (2 * new)
+            for start, extent, new in ((top, mask.shape[0], high), (left, mask.shape[1], wide))
+        )
+        taken: Mask = mask[rows[:, None], cols]
+        return taken
 
 
 def _offset(rng: np.random.Generator, extent: int, side: int) -> int:

@@ -13,7 +13,7 @@ from faircl.data.index import index_labels
 from faircl.data.masks import write_mask
 from faircl.data.sample import IGNORE
 from faircl.engine.again import evaluate_again
-from faircl.engine.evaluate import evaluate
+from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics
 from faircl.models.small import Small, SmallConfig
@@ -42,7 +42,7 @@ def mixed(tmp_path):
 def plain_counts(model, data, scenario, step) -> np.ndarray:
     """One image and one pixel at a time."""
     counts = np.zeros((scenario.channels(step),) * 2, np.int64)
-    for id in scenario.test_images:
+    for id in scenario.steps[step].test_images:
         sample = data.read("test", id)
         image = torch.from_numpy(sample.image).permute(2, 0, 1)[None].float() / 255
         with torch.no_grad():
@@ -70,9 +70,8 @@ def test_images_of_different_sizes_equal_a_plain_loop(mixed, step, silent):
         model.classifier.grow(size)
         torch.nn.init.normal_(model.classifier.heads[-1].weight)
     model(torch.rand(4, 3, 32, 32))  # running statistics of their own
-    metrics, examples = evaluate(
-        model, mixed, "test", scenario, step, batch=1, workers=0, reporter=silent(), examples=4
-    )
+    metrics = evaluate(model, mixed, "test", scenario, step, batch=1, workers=0, reporter=silent())
+    examples = predict_masks(model, mixed, "test", scenario.steps[step].test_images[:4], scenario)
     assert model.training  # as it was found
     counts = plain_counts(model.eval(), mixed, scenario, step)
     assert [c.pixels for c in metrics.classes] == counts.sum(1).tolist()
@@ -81,18 +80,18 @@ def test_images_of_different_sizes_equal_a_plain_loop(mixed, step, silent):
     assert [mask.shape for mask in examples] == list(SIZES[:4])
     assert set(np.unique(np.concatenate([m.ravel() for m in examples]))) <= set(scenario.channel_ids)
     # Grouping images of one size changes rounding at most.
-    grouped, _ = evaluate(model, mixed, "test", scenario, step, batch=4, workers=2, reporter=silent())
+    grouped = evaluate(model, mixed, "test", scenario, step, batch=4, workers=2, reporter=silent())
     assert [c.iou for c in grouped.classes] == pytest.approx([c.iou for c in metrics.classes], abs=0.2)
 
 
-def test_examples_are_in_the_data_sets_own_ids(mixed, silent):
+def test_examples_are_in_the_data_sets_own_ids(mixed):
     train, test = (index_labels(mixed, split) for split in ("train", "test"))
     scenario = build_scenario(mixed.classes, ((3, 1),), train, test, task="2")
     model = Small(SmallConfig(width=8, embedding=8))
     head = model.classifier.grow(3)
     torch.nn.init.zeros_(head.weight)
     head.bias.data.copy_(torch.tensor([0.0, 5.0, 0.0]))  # always channel 1, which is raw id 3
-    _, (mask,) = evaluate(model, mixed, "test", scenario, 0, batch=2, workers=0, reporter=silent(), examples=1)
+    (mask,) = predict_masks(model, mixed, "test", ["0"], scenario)
     assert mask.dtype == np.uint8
     assert (mask == 3).all()
 

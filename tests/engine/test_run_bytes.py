@@ -104,7 +104,7 @@ def test_a_finished_run_is_not_trained_again(tiny_run, tiny_train, silent, tmp_p
     before = {file: file.stat().st_mtime_ns for file in path.glob("steps/*/*.safetensors")}
     reporter = silent()
     assert_same_run(tiny_train(path, resume=True, reporter=reporter), tiny_run)
-    assert reporter.tasks == ["reading the data"]
+    assert reporter.tasks == ["counting classes (train)", "counting classes (test)"]
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
@@ -113,7 +113,7 @@ def test_a_finished_joint_run_is_not_trained_again(tiny_train, silent, tmp_path)
     lines = records(first)
     reporter = silent()
     again = tiny_train(tmp_path / "run", recipe="demo-joint", resume=True, reporter=reporter)
-    assert reporter.tasks == ["reading the data"]
+    assert reporter.tasks == ["counting classes (train)", "counting classes (test)"]
     assert records(again) == lines
     assert again.finished_steps() == 1
 

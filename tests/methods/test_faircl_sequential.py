@@ -13,7 +13,7 @@ def scenario(setting, background=True):
     names = ("background", "a", "b") if background else ("a", "b")
     first = int(background)
     steps = (Step((first,), ("x",)), Step((first + 1,), ("x",)))
-    return Scenario(Classes(names, background), "1-1", setting, steps, (), (0,) * (first + 1) + (1,), (), "")
+    return Scenario(Classes(names, background), "1-1", setting, steps, (0,) * (first + 1) + (1,), (), "")
 
 
 def test_background_hides_nothing_under_sequential():

@@ -1,6 +1,7 @@
 """FairCL between steps: labels for unlabelled pixels, the class distribution, what the first step depends on."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -87,8 +88,9 @@ def test_the_first_step_trains_on_its_labels_whatever_the_treatment():
         batch, _, targets, _ = r.forward()
         assert torch.equal(targets, batch.labels)
         assert r.context.assigned is None
-        assert not r.method.needs_teacher(0)
-        assert r.method.needs_teacher(1) == (treatment == "teacher")
+        assert not r.method.needs_teacher(r.context)
+        assert r.method.needs_teacher(replace(r.context, step=1)) == (treatment == "teacher")
+        assert not r.method.needs_teacher(replace(r.context, step=1, domain=True))
 
 
 def test_unbiased_clusters_unlabelled_pixels_by_the_closest_old_cluster():

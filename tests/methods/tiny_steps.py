@@ -79,9 +79,9 @@ class Run:
 
     def begin(self, step, lr=0.01):
         self.step, self.iteration = step, 0
-        wanted = self.method.needs_teacher(step)
-        self.teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if wanted else None
         self.context = self.world.context(step, self.model.eval())
+        wanted = self.method.needs_teacher(self.context)
+        self.teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if wanted else None
         self.method.begin_step(self.context)
         self.model.train()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr)

@@ -86,7 +86,7 @@ def test_disjoint_is_part_of_overlapped_and_sequential_has_the_same_images(case)
         wide, narrow, sequential = (build(presence, split, setting, background).steps for setting in SETTINGS)
     except UserError:
         assume(False)
-    assert narrow == sequential
+    assert [step.images for step in narrow] == [step.images for step in sequential]
     for a, b in zip(wide, narrow, strict=True):
         assert set(b.images) <= set(a.images)
 

@@ -31,6 +31,10 @@ def make(
     return build_scenario(Classes(tuple(names), True), split, train, test, task=task, setting=setting, joint=joint)
 
 
+def shares(hidden: float) -> dict[str, float]:
+    return {"leaked": 0.0, "hidden": hidden}
+
+
 def changed_pixel() -> np.ndarray:
     pixels = PIXELS.copy()
     pixels[0, 1] += 1
@@ -105,7 +109,9 @@ def test_json_says_everything():
     assert {k: v for k, v in make(split=((3, 1), (2,))).to_json().items() if "sha256" not in k} == {
         "task": "2-1",
         "setting": "overlapped",
+        "protocol": "classes",
         "background": True,
+        "background_is_named": True,
         "names": ["0", "1", "2", "3"],
         "classes": [
             {"id": 0, "name": "0", "step": 0, "pixels": 20},
@@ -114,8 +120,8 @@ def test_json_says_everything():
             {"id": 2, "name": "2", "step": 1, "pixels": 18},
         ],
         "steps": [
-            {"classes": [3, 1], "train": ["a", "c", "d"], "test": ["x", "y"]},
-            {"classes": [2], "train": ["b", "d"], "test": ["x", "y"]},
+            {"classes": [3, 1], "domains": [], "train": ["a", "c", "d"], "test": ["x", "y"]} | shares(9 / 51),
+            {"classes": [2], "domains": [], "train": ["b", "d"], "test": ["x", "y"]} | shares(9 / 37),
         ],
     }
 

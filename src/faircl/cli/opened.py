@@ -18,7 +18,7 @@ Data = Annotated[
 Root = Annotated[Path | None, typer.Option("--root", "-r", help="Folder of the data set.")]
 DataSet = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set data.train=trainval. May be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set data.train=val. May be repeated."),
 ]
 
 

@@ -76,8 +76,8 @@ class MaskCoding:
             meaning = self._meaning(np.array(image.histogram()), _palette(image), path)
             # The cast takes IGNORE to 255, which is void in 8 bits.
             small = self.classes <= MAX_UINT8_CLASSES
-            stored = np.array(image)
-            return meaning.astype(np.uint8)[stored] if small else meaning[stored]
+            mask: Mask = (meaning.astype(np.uint8) if small else meaning)[np.array(image)]
+            return mask
         if self.values is not None and image.mode in ("RGB", "RGBA"):
             raise UserError(
                 f"Mask {path} is a colour picture; expected {self.listed_in} as numbers: it is likely the preview that "

@@ -45,6 +45,8 @@ class FileData:
     palette: Palette | None = None
     domain_order: tuple[str, ...] = ()
     """Published order of the domains, where there is one."""
+    domain_tasks: tuple[str, ...] = ()
+    """Tasks whose published names divide the domains, not the classes."""
 
     def __init__(self, root: Path, images: ImageReading = RGB) -> None:
         self.root, self.images = root, images
@@ -61,7 +63,7 @@ class FileData:
         raise NotImplementedError
 
     def label_key(self, split: str, id: str) -> str:
-        """What a mask's labels depend on besides its bytes."""
+        """Return what a mask's labels depend on besides its bytes."""
         return self.coding.fingerprint
 
     def decode_mask(self, split: str, id: str, data: bytes) -> Mask:
@@ -111,7 +113,8 @@ class FileData:
             (high, wide), (mask_high, mask_wide) = image.shape[:2], mask.shape
             raise UserError(
                 f"Mask {self.mask_path(split, id)} is {mask_wide}x{mask_high} pixels, but its image {image_path} is "
-                f"{wide}x{high} (width x height); both must have the same size, so export the mask again at the image's."
+                f"{wide}x{high} (width x height); both must have the same size, so export the mask again at the "
+                "image's."
             )
         return Sample(id, image, mask)
 

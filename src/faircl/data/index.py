@@ -1,6 +1,6 @@
 """Which classes each image of a split shows, and how many pixels of each.
 
-Every mask file is read once; if its content was counted before, the counts come from the cache, otherwise it is decoded.
+Every mask file is read once; if its content was counted before, the counts come from the cache, and it is not decoded.
 Images are not touched.
 """
 
@@ -51,7 +51,7 @@ def index_labels(
     """Count the classes of every mask of a split. With ``cache`` off everything is counted anew."""
     reporter = reporter or Silence()
     ids = tuple(data.ids(split))
-    with reporter.task(f"counting the classes of {split}", len(ids)) as task:
+    with reporter.task(f"counting classes ({split})", len(ids)) as task:
         if not isinstance(data, FileData):
             classes = len(data.classes.names)
             counted = _in_threads(lambda id: count_ids(data.read_mask(split, id), classes), ids, task.advance)

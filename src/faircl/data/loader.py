@@ -19,7 +19,7 @@ from faircl.distributed import gather_objects, share_of
 from faircl.scenario import apply_table
 from faircl.scenario.scenario import Table
 from faircl.seeding import generator
-from faircl.transforms import Crop, jitter
+from faircl.transforms import CentreCrop, Crop, jitter
 
 
 class Batch(NamedTuple):
@@ -184,20 +184,23 @@ class WholeImage(NamedTuple):
 
 @dataclass(frozen=True)
 class WholeImages(Dataset[WholeImage]):
-    """Images at their own size with a step's labels, for evaluation and for scans before a step."""
+    """Whole images, or their centres, with a step's labels, for evaluation and for scans before a step."""
 
     data: SegmentationData
     split: str
     images: tuple[str, ...]
     table: Table
+    crop: CentreCrop | None = None
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> WholeImage:
-        sample = self.data.read(self.split, self.images[index])
-        image = torch.from_numpy(sample.image).permute(2, 0, 1)
-        return WholeImage(sample.id, image, _int32(apply_table(self.table, sample.mask)))
+        id, image, mask = self.data.read(self.split, self.images[index])
+        if self.crop is not None:
+            image, mask = self.crop.image(image), self.crop.mask(mask)
+        pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
+        return WholeImage(id, pixels, _int32(apply_table(self.table, mask)))
 
 
 def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator[list[WholeImage]]:

@@ -43,11 +43,13 @@ class Classes:
     """Class names by raw id.
 
     ``names[i]`` is the name of id ``i``. With a background class it is id 0 and ``names[0]`` is its name;
-    without one, id 0 is an ordinary class.
+    without one, id 0 is an ordinary class. ``background_is_named`` is False where background is what nobody has named
+    (ADE20K's label 0) rather than something that annotators meant (Pascal VOC's).
     """
 
     names: tuple[str, ...]
     background: bool
+    background_is_named: bool = True
 
     @property
     def foreground(self) -> tuple[int, ...]:

@@ -150,8 +150,8 @@ def _run(
     timed: bool,
 ) -> tuple[float, int]:
     """Make the updates of a step; the first ones, which warm up caches and wait for prototypes, are not timed."""
-    teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(step) else None
     context = _context(model, step, *classes)
+    teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(context) else None
     model.eval().requires_grad_(True)
     method.begin_step(context)
     optimizer = make_optimizer(config.optim, model, step)

@@ -1,6 +1,9 @@
-"""Evaluation: argmax at the image's own size, one confusion matrix over all test images."""
+"""Evaluation: argmax of every pixel, one confusion matrix over all test images."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -10,11 +13,12 @@ from torch import Tensor
 
 from faircl.data.loader import WholeImages, same_size_batches
 from faircl.data.sample import Mask, SegmentationData
-from faircl.distributed import gather_objects, global_sum, share_of
+from faircl.distributed import global_sum, share_of
 from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
-from faircl.scenario import Scenario
+from faircl.scenario import FULL, Convention, Scenario
+from faircl.transforms import CentreCrop
 
 
 @torch.no_grad()
@@ -32,34 +36,31 @@ def evaluate(
     scenario: Scenario,
     step: int,
     *,
+    convention: Convention = FULL,
+    size: int = 512,
     batch: int,
     workers: int,
     reporter: Reporter,
-    examples: int = 0,
-) -> tuple[StepMetrics, list[Mask]]:
-    """Evaluate all classes seen after a step; also return the first images' predictions as raw masks.
+) -> StepMetrics:
+    """Evaluate all classes seen after a step on the step's test images, by a convention.
 
-    Every process evaluates its share of the test images; the result is that of all of them, on each.
+    ``size`` is the side of the centre crop, for conventions that cut one. Every process evaluates its share of the
+    images; the result is that of all of them, on each.
     """
     channels = scenario.channels(step)
     confusion = ConfusionMatrix(channels, model.mean.device)
-    own = tuple(share_of(scenario.test_images))
-    images = WholeImages(data, split, own, scenario.test_table(step))
-    wanted = len(share_of(scenario.test_images[:examples]))
-    kept: list[Mask] = []
-    training = model.training
-    model.eval()
-    with reporter.task(f"step {step} evaluate", len(images)) as task:
+    own = tuple(share_of(scenario.steps[step].test_images))
+    crop = CentreCrop(size) if convention.crop else None
+    images = WholeImages(data, split, own, scenario.test_table(step, convention), crop)
+    with evaluating(model), reporter.task(f"step {step} evaluate", len(images)) as task:
         for group in same_size_batches(images, batch, workers):
             prediction = predict(model, torch.stack([item.image for item in group]))
             labels = torch.stack([item.labels for item in group]).to(prediction.device).long()
             confusion.update(prediction, labels)
-            kept.extend(_raw(mask, scenario) for mask in prediction[: max(wanted - len(kept), 0)].cpu().numpy())
             for _ in group:
                 task.advance()
-    model.train(training)
     last = max(scenario.learned_at)
-    metrics = summarise(
+    return summarise(
         global_sum(confusion.counts),
         ids=scenario.channel_ids[:channels],
         names=scenario.names[:channels],
@@ -67,13 +68,26 @@ def evaluate(
         # Joint training has one step, but its old and new classes are those of the task's last step.
         step=last if len(scenario.steps) == 1 else step,
         background=scenario.background,
+        convention=convention.name,
     )
-    return metrics, _in_order(gather_objects(kept))
 
 
-def _in_order(shares: list[list[Mask]]) -> list[Mask]:
-    """Put together what ``share_of`` took apart."""
-    return [share[place] for place in range(max(map(len, shares))) for share in shares if place < len(share)]
+def predict_masks(
+    model: Segmenter, data: SegmentationData, split: str, ids: Sequence[str], scenario: Scenario
+) -> list[Mask]:
+    """Return what a model makes of images at their own size, as masks in the data set's ids."""
+    with evaluating(model):
+        images = (torch.from_numpy(data.read(split, id).image).permute(2, 0, 1) for id in ids)
+        return [_raw(predict(model, image[None])[0].cpu().numpy(), scenario) for image in images]
+
+
+@contextmanager
+def evaluating(model: Segmenter) -> Iterator[None]:
+    """Put a model into evaluation mode for a while."""
+    training = model.training
+    model.eval()
+    yield
+    model.train(training)
 
 
 def _upsample(logits: Tensor, size: torch.Size) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,21 +11,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from faircl.config import RunConfig
-from faircl.data.index import LabelIndex, index_labels
+from faircl.data.index import LabelIndex
 from faircl.data.sample import SegmentationData
+from faircl.data.verify import verify_images
 from faircl.distributed import on_first
 from faircl.progress import Reporter
 from faircl.registry import METHODS
-from faircl.scenario import Scenario, build_scenario, split_classes
+from faircl.scenario import Made, Scenario, Splits, make_scenario
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A validated run: its configuration, open data, scenario, and the pixels of every training image."""
+    """A validated run: its configuration, open data, scenario, and the pixels of every image of the training split."""
 
     config: RunConfig
     data: SegmentationData
     scenario: Scenario
+    splits: Splits
     index: LabelIndex
 
     def raw_pixels(self, step: int) -> NDArray[np.int64]:
@@ -46,23 +47,40 @@ class Plan:
 
 
 def make_plan(config: RunConfig, reporter: Reporter) -> Plan:
-    """Open the data, read every image once, on process 0, and build the scenario."""
+    """Open the data, count its masks and look at its images once, on process 0, and build the scenario."""
     data = config.data.open()
-    scenario, train = on_first(partial(_read, config, data, reporter))
-    return Plan(config, data, scenario, train)
+    made = on_first(partial(_read, config, data, reporter))
+    return Plan(config, data, made.scenario, made.splits, made.train)
 
 
-def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> tuple[Scenario, LabelIndex]:
-    split = split_classes(config.scenario.task, config.scenario.order, data.classes)
-    train, test = (index_labels(data, name, reporter) for name in (config.data.train, config.data.test))
-    task_name = config.scenario.task
-    scenario = build_scenario(
-        data.classes,
-        split,
-        train,
-        test,
-        task=task_name if isinstance(task_name, str) else json.dumps(task_name),
-        setting=config.scenario.setting,
+def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Made:
+    made = make_scenario(
+        data,
+        config.data,
+        config.scenario,
+        reporter,
+        convention=config.eval.convention,
         joint=METHODS.get(config.method.name).joint,
     )
-    return scenario, train
+    used = {
+        made.splits.train: {id for step in made.scenario.steps for id in step.images},
+        made.splits.test: {id for step in made.scenario.steps for id in step.test_images},
+    }
+    if made.splits.train == made.splits.test:
+        used = {made.splits.train: {id for step in made.scenario.steps for id in (*step.images, *step.test_images)}}
+    for split, ids in used.items():
+        verify_images(data, split, sorted(ids), reporter)
+    _warn_of_leaks(made.scenario, reporter)
+    return made
+
+
+def _warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
+    """Say it where test images have been trained on: their scores flatter."""
+    for t, step in enumerate(scenario.steps):
+        if step.leaked > 0:
+            reporter.say(
+                f"warning: {step.leaked:.1%} of the {len(step.test_images)} test images after step {t} have been "
+                "trained on, so its scores are too good; 'faircl scenario show' says it for every step"
+                + (", and protocol clean has no such images" if scenario.protocol == "plop" else "")
+            )
+            return

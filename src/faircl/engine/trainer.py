@@ -6,7 +6,7 @@ import copy
 import gc
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from faircl.data.sample import Mask
 from faircl.distributed import join, on_first, rank, share_buffers, share_of
 from faircl.engine.checkpoint import load_step, save_step
 from faircl.engine.environment import environment
-from faircl.engine.evaluate import evaluate
+from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.engine.loggers import TrainLog, import_summary_writer
 from faircl.engine.network import (
     build_model,
@@ -54,6 +54,7 @@ from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.registry import METHODS
 from faircl.report.page import write_run_page
+from faircl.scenario import CONVENTIONS
 from faircl.seeding import torch_seed
 
 
@@ -111,8 +112,7 @@ class Trainer:
         self.model.to(self.fabric.device)
         self.method.to(self.fabric.device)
         for step in range(first, len(self.scenario.steps)):
-            names = ", ".join(self.plan.data.classes.names[i] for i in self.scenario.steps[step].classes)
-            self.reporter.say(f"step {step}: {names} ({len(self.scenario.steps[step].images)} images)")
+            self.reporter.say(f"step {step}: {self._about(step)} ({len(self.scenario.steps[step].images)} images)")
             speed = self.train_step(step)
             evaluation = self.finish_step(step, records) | speed
             records += [*self.log.records, evaluation]
@@ -122,12 +122,17 @@ class Trainer:
             on_first(lambda: self._write_results(self.folder.lines()))
         self.log.close()
 
+    def _about(self, step: int) -> str:
+        """Name what a step brings: its domains, or its classes."""
+        brought = self.scenario.steps[step]
+        return ", ".join(brought.domains or (self.plan.data.classes.names[i] for i in brought.classes))
+
     # Training a step
 
     def train_step(self, step: int) -> dict[str, float]:
         """Train one step; return the seconds of what its method does beforehand and of training, and its speed."""
-        teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(step) else None
         context = self._context(step)
+        teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(context) else None
         self.model.eval().requires_grad_(True)
         started = time.monotonic()
         self.method.begin_step(context)
@@ -177,7 +182,7 @@ class Trainer:
         c = self.config.train
         dataset = StepDataset(
             data=self.plan.data,
-            split=self.config.data.train,
+            split=self.plan.splits.train,
             images=self.scenario.steps[step].images,
             table=self.scenario.train_table(step),
             assigned=assigned,
@@ -197,6 +202,7 @@ class Trainer:
             classes=self.scenario.channels(step),
             background=self.scenario.background,
             unlabelled=self.scenario.unlabelled,
+            domain=step > 0 and self.scenario.by_domain,
             seed=self.config.seed,
             model=self.model,
             label_pixels=self.plan.label_pixels(step),
@@ -207,7 +213,7 @@ class Trainer:
     def _scan(self, step: int) -> Iterator[Scanned]:
         """Run the model as it stands over this process's share of the step's whole images."""
         images = tuple(share_of(self.scenario.steps[step].images))
-        whole = WholeImages(self.plan.data, self.config.data.train, images, self.scenario.train_table(step))
+        whole = WholeImages(self.plan.data, self.plan.splits.train, images, self.scenario.train_table(step))
         with self.reporter.task(f"step {step} scan", len(images)) as task:
             for group in same_size_batches(whole, self.config.eval.batch, self.config.train.workers):
                 image = torch.stack([item.image for item in group]).to(self.fabric.device)
@@ -223,18 +229,19 @@ class Trainer:
     def finish_step(self, step: int, records: list[dict[str, Any]]) -> dict[str, Any]:
         """Evaluate and save a trained step; return its record."""
         self._check_weights(step)
-        metrics, examples = evaluate(
+        metrics = evaluate(
             self.model,
             self.plan.data,
-            self.config.data.test,
+            self.plan.splits.test,
             self.scenario,
             step,
+            convention=CONVENTIONS[self.config.eval.convention],
+            size=self.config.eval.size,
             batch=self.config.eval.batch,
             workers=self.config.train.workers,
             reporter=self.reporter,
-            examples=self.config.eval.examples,
         )
-        on_first(partial(self._write_step, step, examples))
+        on_first(partial(self._write_step, step))
         earlier = [StepMetrics.from_json(record) for record in records if record["kind"] == "eval"]
         record = {"kind": "eval", **metrics.to_json(), **forgetting([*earlier, metrics]).to_json()}
         return record | {"average_over_steps": average_over_steps([*earlier, metrics])}
@@ -248,16 +255,19 @@ class Trainer:
                 "optim.clip. Finished steps are kept."
             )
 
-    def _write_step(self, step: int, examples: list[Mask]) -> None:
-        self._write_examples(len(examples))
+    def _write_step(self, step: int) -> None:
+        # The same few images after every step: those that the first one is tested on.
+        ids = self.scenario.steps[0].test_images[: self.config.eval.examples]
+        self._write_examples(ids)
+        examples = predict_masks(self.model, self.plan.data, self.plan.splits.test, ids, self.scenario)
         self.folder.write_step(step, partial(self._save, step=step, examples=examples))
 
-    def _write_examples(self, count: int) -> None:
+    def _write_examples(self, ids: Sequence[str]) -> None:
         folder = self.folder.path / "examples"
         with writing(folder):
             folder.mkdir(exist_ok=True)
-            for k, id in enumerate(self.scenario.test_images[:count]):
-                sample = self.plan.data.read(self.config.data.test, id)
+            for k, id in enumerate(ids):
+                sample = self.plan.data.read(self.plan.splits.test, id)
                 Pillow.fromarray(sample.image).save(folder / f"{k}.image.png")
                 write_mask(folder / f"{k}.truth.png", sample.mask)
 

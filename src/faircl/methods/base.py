@@ -42,7 +42,7 @@ class StepContext:
     ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan`` runs it over this process's
     share of the step's training images, whole and without augmentation. ``label_pixels`` (channels after the step,)
     counts the labels visible at this step, ``pixels`` all pixels but void. A method that assigns labels fills
-    ``assigned``.
+    ``assigned``. On a ``domain`` step no class is new and every class is labelled, so no pixel is unlabelled.
     """
 
     step: int
@@ -55,6 +55,7 @@ class StepContext:
     label_pixels: Tensor
     pixels: int
     scan: Callable[[], Iterator[Scanned]]
+    domain: bool = False
     assigned: AssignedLabels | None = field(default=None)
 
 
@@ -77,7 +78,7 @@ class Method(nn.Module):
     def restored(self) -> None:
         """Act once the buffers were loaded: set again what is derived from them."""
 
-    def needs_teacher(self, step: int) -> bool:
+    def needs_teacher(self, context: StepContext) -> bool:
         """Whether the engine must run the frozen model of the step before on every batch."""
         return False
 
@@ -87,7 +88,8 @@ class Method(nn.Module):
 
     def begin_step(self, context: StepContext) -> None:
         """Look at the step's images with the old model where that is wanted, then grow the classifier."""
-        means = ClassMeans(context) if context.step > 0 and self.base_config.init == "prototype" else None
+        new = context.step > 0 and context.classes > context.old_classes
+        means = ClassMeans(context) if new and self.base_config.init == "prototype" else None
         if means is not None or self.wants_scan(context):
             for scanned in context.scan():
                 self.see(scanned, context)
@@ -103,7 +105,7 @@ class Method(nn.Module):
             classifier.init_from_prototypes(
                 means.classes()[context.old_classes :], means.unlabelled(), context.background
             )
-        elif context.step > 0 and self.base_config.init == "background" and context.background:
+        elif new and self.base_config.init == "background" and context.background:
             classifier.init_from_background()
 
     def wants_scan(self, context: StepContext) -> bool:

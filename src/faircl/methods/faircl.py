@@ -67,6 +67,12 @@ class FairCLConfig(MethodConfig):
     pull: float = Field(1.0, ge=0, description="weight of the pull to the own prototype within L_cluster")
     push: float = Field(1.0, ge=0, description="weight of the push from other prototypes within L_cluster")
     momentum: float = Field(0.99, ge=0, le=1, description="η, momentum of a prototype")
+    domain_prototypes: Literal["momentum", "anchor"] = Field(
+        "momentum",
+        description="prototypes on domain steps, which add no class: momentum (they go on moving, by domain_momentum) "
+        "or anchor (they stay, and draw the new domain's features to the old clusters)",
+    )
+    domain_momentum: float = Field(0.999, ge=0, le=1, description="η on domain steps")
     period: int = Field(5, ge=1, description="M, iterations before the first mean and between updates")
     queue: int = Field(500, ge=1, description="L, features kept per class")
     quota: int = Field(100, ge=1, description="features added per class and batch, at most")
@@ -104,8 +110,13 @@ class FairCL(Method):
     """The paper's method; every reading of it is a hyper-parameter.
 
     State: the prototype bank; ``share`` (K,), the class distribution p, each class as the step that labelled it saw
-    it; ``predicted`` (K,), the running histogram p̂; ``facts``, the step's old classes, its label of unlabelled pixels
-    and its updates so far. The last three are also plain numbers, so that reading them never waits for a device.
+    it; ``counted``, the pixels that p was taken from; ``predicted`` (K,), the running histogram p̂; ``facts``, the
+    step's old classes, its label of unlabelled pixels, its updates so far and whether it is a domain step. The last four
+    are also plain numbers, so that reading them never waits for a device.
+
+    On domain steps no class is added and none is hidden: (1) prototypes go on from where they are, slowly, or stay as
+    anchors; without a background class there is no p_0 to move; (2) p is taken over all domains so far; (3) every pixel
+    has its label, so nothing is assigned and no teacher is run.
     """
 
     Config = FairCLConfig
@@ -114,6 +125,7 @@ class FairCL(Method):
     paper = "FairCL, NeurIPS 2023"
 
     share: Tensor
+    counted: Tensor
     predicted: Tensor
     facts: Tensor
 
@@ -125,28 +137,29 @@ class FairCL(Method):
         self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)
         self.register_buffer("share", torch.zeros(0))
         self.register_buffer("predicted", torch.zeros(0))
-        self.register_buffer("facts", torch.tensor([0, UNLABELLED, 0]))
+        self.register_buffer("counted", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("facts", torch.tensor([0, UNLABELLED, 0, 0]))
         self.restored()
 
     def restored(self) -> None:
         """Read the step's facts back."""
-        self.old_classes, self.unlabelled_label, self.done = self.facts.tolist()
+        self.old_classes, self.unlabelled_label, self.done, self.domain = self.facts.tolist()
         self.bank.restored()
 
     # Steps
 
-    def needs_teacher(self, step: int) -> bool:
-        """Only the treatment ``teacher`` keeps the old network in memory."""
-        return step > 0 and self.config.unlabelled == "teacher"
+    def needs_teacher(self, context: StepContext) -> bool:
+        """Only the treatment ``teacher`` keeps the old network in memory, and only where pixels are unlabelled."""
+        return context.step > 0 and not context.domain and self.config.unlabelled == "teacher"
 
     def step0_key(self) -> dict[str, object]:
         """Treatments of unlabelled pixels do not touch the first step."""
-        later = {"unlabelled", "assign", "reject", "cap_assigned", "init"}
+        later = {"unlabelled", "assign", "reject", "cap_assigned", "init", "domain_prototypes", "domain_momentum"}
         return {"method": self.config.model_dump(mode="json", exclude=later), "bank": self._uses_prototypes()}
 
     def begin_step(self, context: StepContext) -> None:
         """Assign labels with the old model, then grow the classifier, the bank and the class distribution."""
-        self.facts.copy_(torch.tensor([context.old_classes, context.unlabelled, 0]))
+        self.facts.copy_(torch.tensor([context.old_classes, context.unlabelled, 0, int(context.domain)]))
         self.restored()
         self._assigner = RejectingAssigner(context.old_classes, self.config.reject)
         super().begin_step(context)
@@ -157,12 +170,17 @@ class FairCL(Method):
             if context.unlabelled == BACKGROUND:
                 # What no old class claimed is background; the step's mask alone calls old classes background too.
                 pixels[BACKGROUND] = int(kept[BACKGROUND])
-        self.bank.begin_step(context.classes, context.background)
-        self._grow_share(context, pixels)
+        if context.domain:
+            self.bank.begin_domain_step(self.config.domain_prototypes == "anchor", self.config.domain_momentum)
+            self._join_share(context, pixels)
+        else:
+            self.bank.begin_step(context.classes, context.background)
+            self._grow_share(context, pixels)
+        self.predicted = torch.full_like(self.share, 1 / len(self.share))
 
     def wants_scan(self, context: StepContext) -> bool:
-        """Only the treatment ``assigned`` looks at the step's images beforehand."""
-        return context.step > 0 and self.config.unlabelled == "assigned"
+        """Only the treatment ``assigned`` looks at the step's images beforehand, and only where they hide something."""
+        return context.step > 0 and not context.domain and self.config.unlabelled == "assigned"
 
     def see(self, scanned: Scanned, context: StepContext) -> None:
         """Label every unlabelled pixel of the step's images, once."""
@@ -183,7 +201,17 @@ class FairCL(Method):
         if context.background and (not hidden or self.config.unlabelled == "assigned"):
             share[BACKGROUND] = seen[BACKGROUND]
         self.share = share
-        self.predicted = torch.full_like(share, 1 / len(share))
+        self.counted.fill_(context.pixels)
+
+    def _join_share(self, context: StepContext, pixels: Tensor) -> None:
+        """Take p over all domains so far: p ← (n·p + n_t·p_t) / (n + n_t), n counting pixels.
+
+        One city may lack a class altogether; the network will still meet it.
+        """
+        before = int(self.counted)
+        total = max(before + context.pixels, 1)
+        self.share = ((self.share.double() * before + pixels.to(self.share.device)) / total).to(self.share)
+        self.counted.fill_(before + context.pixels)
 
     def end_step(self, context: StepContext) -> None:
         """Leave every class that was seen with a prototype."""
@@ -195,7 +223,7 @@ class FairCL(Method):
         """Replace unlabelled pixels as ``unlabelled`` says; at the first step they are background."""
         labels = super().targets(batch, out, old)
         treatment = self.config.unlabelled
-        if self.old_classes == 0 or treatment in ("background", "unbiased"):
+        if self.old_classes == 0 or self.domain or treatment in ("background", "unbiased"):
             return labels
         unlabelled = batch.labels == self.unlabelled_label
         if treatment == "ignore":
@@ -272,7 +300,7 @@ class FairCL(Method):
         """
         features = self._features(out)
         labels = to_stride(targets, features.shape[-2:])
-        if self.config.unlabelled == "unbiased" and self.old_classes > 0:
+        if self.config.unlabelled == "unbiased" and self.old_classes > 0 and not self.domain:
             closest = self._assignment(out, features.shape[-2:]).labels
             labels = labels.where(to_stride(batch.labels, features.shape[-2:]) != self.unlabelled_label, closest)
         return features, labels

@@ -56,6 +56,7 @@ class StepMetrics:
       error rate 1 − recall as its loss.
     - rarest_third, frequent_third: mean IoU of the ⌊N/3⌋ (at least one) of the N present classes with fewest and
       with most truth pixels; never the background.
+    - convention: name of the evaluation convention by which pixels were counted.
     """
 
     step: int
@@ -68,6 +69,7 @@ class StepMetrics:
     frequent_third: float
     pixel_accuracy: float
     mean_accuracy: float
+    convention: str = "full"
 
     @property
     def worst(self) -> ClassMetrics | None:
@@ -109,6 +111,7 @@ class StepMetrics:
             "pixel_accuracy": self.pixel_accuracy,
             "mean_accuracy": self.mean_accuracy,
             "background": self.background,
+            "convention": self.convention,
         }
         plain: dict[str, Any] = nan_to_none(out)
         return plain
@@ -132,7 +135,9 @@ class StepMetrics:
             for c in data["classes"]
         )
         numbers = ("gap", "error_gap", "rarest_third", "frequent_third", "pixel_accuracy", "mean_accuracy")
-        return cls(data["step"], data["background"], classes, groups, **{key: _number(data[key]) for key in numbers})
+        measured = {key: _number(data[key]) for key in numbers}
+        convention = data.get("convention", "full")
+        return cls(data["step"], data["background"], classes, groups, **measured, convention=convention)
 
 
 def summarise(
@@ -143,6 +148,7 @@ def summarise(
     learned_at: Sequence[int],
     step: int,
     background: bool,
+    convention: str = "full",
 ) -> StepMetrics:
     """Reduce a confusion matrix to the metrics of a step.
 
@@ -183,6 +189,7 @@ def summarise(
         frequent_third=mean(c.iou for c in frequent),
         pixel_accuracy=100 * int(counts.trace()) / total if total else math.nan,
         mean_accuracy=100 - mean(misses),
+        convention=convention,
     )
 
 

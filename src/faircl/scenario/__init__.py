@@ -1,6 +1,25 @@
-"""Continual scenarios: class increments, image filters, label tables."""
+"""Continual scenarios: increments of classes or domains, image filters, label tables, evaluation conventions."""
 
-from faircl.scenario.scenario import Scenario, Setting, Step, apply_table, build_scenario
+from faircl.scenario.build import build_scenario
+from faircl.scenario.conventions import CONVENTIONS, FULL, Convention
+from faircl.scenario.make import Made, Splits, make_scenario
+from faircl.scenario.scenario import Protocol, Scenario, Setting, Step, apply_table
 from faircl.scenario.tasks import short_task, split_classes, step_sizes
 
-__all__ = ["Scenario", "Setting", "Step", "apply_table", "build_scenario", "short_task", "split_classes", "step_sizes"]
+__all__ = [
+    "CONVENTIONS",
+    "FULL",
+    "Convention",
+    "Made",
+    "Protocol",
+    "Scenario",
+    "Setting",
+    "Splits",
+    "Step",
+    "apply_table",
+    "build_scenario",
+    "make_scenario",
+    "short_task",
+    "split_classes",
+    "step_sizes",
+]

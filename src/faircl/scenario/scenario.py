@@ -15,20 +15,45 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from faircl.data.index import LabelIndex
 from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED, Classes, Mask
-from faircl.errors import UserError
+from faircl.scenario.conventions import FULL, Convention
 
 Setting = Literal["overlapped", "disjoint", "sequential"]
+Protocol = Literal["classes", "clean", "plop"]
 Table = NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One increment: the raw ids learned and the images trained on."""
+    """One increment: the raw ids learned, the images trained on and those tested on afterwards.
+
+    A domain step learns no class but the first step's; `domains` are those it brings. `leaked`: share of the test
+    images that this or an earlier step has trained on. `hidden`: share of the training pixels, void left out, whose
+    class the step's labels do not show.
+    """
 
     classes: tuple[int, ...]
     images: tuple[str, ...]
+    test_images: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    leaked: float = 0.0
+    hidden: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what defines the step."""
+        return {
+            "classes": list(self.classes),
+            "domains": list(self.domains),
+            "train": list(self.images),
+            "test": list(self.test_images),
+            "leaked": self.leaked,
+            "hidden": self.hidden,
+        }
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the step's classes, domains, image ids and shares."""
+        return _sha256(self.to_json())
 
 
 @dataclass(frozen=True)
@@ -43,15 +68,20 @@ class Scenario:
     task: str
     setting: Setting
     steps: tuple[Step, ...]
-    test_images: tuple[str, ...]
     learned_at: tuple[int, ...]  # by channel
     pixels: tuple[int, ...]  # training pixels by channel, all images
     labels_sha256: str
+    protocol: Protocol = "classes"
 
     @property
     def background(self) -> bool:
         """Whether channel 0 is a background class."""
         return self.classes.background
+
+    @property
+    def by_domain(self) -> bool:
+        """Whether steps bring new domains, all of whose classes are labelled, and not new classes."""
+        return self.protocol != "classes"
 
     @cached_property
     def channel_ids(self) -> tuple[int, ...]:
@@ -70,31 +100,40 @@ class Scenario:
             return 0
         return int(self.background) + sum(len(s.classes) for s in self.steps[: step + 1])
 
+    def labelled(self, step: int) -> range:
+        """Channels whose labels a step's masks show, background aside."""
+        whole = self.setting == "sequential" or self.by_domain
+        return range(0 if whole else self.channels(step - 1), self.channels(step))
+
     @property
     def unlabelled(self) -> int:
         """Label of pixels that may hide a class of another step.
 
-        It is background where there is one, unless under the sequential setting, where background is what it says:
-        old classes keep their labels and images with later ones are left out. UNLABELLED then never occurs.
+        It is background where there is one, unless background is what it says: on domain steps, which label every
+        class, and under the sequential setting, where old classes keep their labels and images with later ones are
+        left out. UNLABELLED then never occurs.
         """
-        return BACKGROUND if self.background and self.setting != "sequential" else UNLABELLED
+        hides = self.setting != "sequential" and not self.by_domain
+        return BACKGROUND if self.background and hides else UNLABELLED
 
     def train_table(self, step: int) -> Table:
-        """Raw id to label at a step: its classes to their channels, all else unlabelled, void to IGNORE.
+        """Raw id to label at a step: what it labels to its channel, all else unlabelled, void to IGNORE."""
+        return self._table(self.labelled(step), BACKGROUND if self.background else UNLABELLED)
 
-        Under the sequential setting old classes keep their labels.
-        """
-        first = 0 if self.setting == "sequential" else self.channels(step - 1)
-        return self._table(range(first, self.channels(step)), BACKGROUND if self.background else UNLABELLED)
-
-    def test_table(self, step: int) -> Table:
-        """Raw id to label in evaluation: every class seen to its channel; future ones to background or IGNORE."""
-        return self._table(range(self.channels(step)), BACKGROUND if self.background else IGNORE)
+    def test_table(self, step: int, convention: Convention = FULL) -> Table:
+        """Raw id to label in evaluation: every class seen to its channel; the rest as the convention says."""
+        future = BACKGROUND if self.background and convention.future == "background" else IGNORE
+        table = self._table(range(self.channels(step)), future)
+        if self.background and not (convention.unnamed_background or self.classes.background_is_named):
+            table[BACKGROUND] = IGNORE
+        return table
 
     def _table(self, channels: range, other: int) -> Table:
         wide = len(self.classes.names) > 254
         table = np.full(65536 if wide else 256, IGNORE, np.uint16)
         table[: len(self.classes.names)] = other
+        if self.background:
+            table[BACKGROUND] = BACKGROUND
         for channel in channels:
             table[self.channel_ids[channel]] = channel
         return table
@@ -104,33 +143,42 @@ class Scenario:
         body: dict[str, Any] = {
             "task": self.task,
             "setting": self.setting,
+            "protocol": self.protocol,
             "background": self.background,
+            "background_is_named": self.classes.background_is_named,
             "names": list(self.classes.names),
             "classes": [
                 {"id": i, "name": self.classes.names[i], "step": s, "pixels": p}
                 for i, s, p in zip(self.channel_ids, self.learned_at, self.pixels, strict=True)
             ],
-            "steps": [
-                {"classes": list(s.classes), "train": list(s.images), "test": list(self.test_images)}
-                for s in self.steps
-            ],
+            "steps": [step.to_json() for step in self.steps],
             "labels_sha256": self.labels_sha256,
         }
-        canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return body | {"sha256": hashlib.sha256(canonical.encode()).hexdigest()}
+        return body | {"sha256": _sha256(body)}
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Scenario:
         """Return the scenario that ``to_json`` described."""
+        steps = (
+            Step(
+                tuple(step["classes"]),
+                tuple(step["train"]),
+                tuple(step["test"]),
+                tuple(step.get("domains", ())),
+                step.get("leaked", 0.0),
+                step.get("hidden", 0.0),
+            )
+            for step in saved["steps"]
+        )
         return cls(
-            classes=Classes(tuple(saved["names"]), saved["background"]),
+            classes=Classes(tuple(saved["names"]), saved["background"], saved.get("background_is_named", True)),
             task=saved["task"],
             setting=saved["setting"],
-            steps=tuple(Step(tuple(step["classes"]), tuple(step["train"])) for step in saved["steps"]),
-            test_images=tuple(saved["steps"][0]["test"]),
+            steps=tuple(steps),
             learned_at=tuple(entry["step"] for entry in saved["classes"]),
             pixels=tuple(entry["pixels"] for entry in saved["classes"]),
             labels_sha256=saved["labels_sha256"],
+            protocol=saved.get("protocol", "classes"),
         )
 
     @property
@@ -139,76 +187,11 @@ class Scenario:
         return str(self.to_json()["sha256"])
 
 
-def build_scenario(
-    classes: Classes,
-    split: tuple[tuple[int, ...], ...],
-    train: LabelIndex,
-    test: LabelIndex,
-    *,
-    task: str,
-    setting: Setting = "overlapped",
-    joint: bool = False,
-) -> Scenario:
-    """Choose every step's images from what they show.
-
-    overlapped: an image belongs to each step of which it shows a class, whatever else it shows.
-    disjoint: moreover it shows no class of a later step (nor one that no step learns).
-    sequential: as disjoint, and old classes keep their labels.
-    joint: one step with all classes and every image of any step.
-    """
-    increments = (tuple(i for step in split for i in step),) if joint else split
-    _check_pixels(classes, split, train)
-    present = train.pixels > 0
-    steps = []
-    for t, ids in enumerate(increments):
-        keep: NDArray[np.bool_] = np.any(present[:, list(ids)], axis=1)
-        if setting != "overlapped":
-            seen = {i for s in increments[: t + 1] for i in s} | ({BACKGROUND} if classes.background else set())
-            alien = [i for i in range(len(classes.names)) if i not in seen]
-            keep &= ~present[:, alien].any(1)
-        images = tuple(id for id, chosen in zip(train.ids, keep.tolist(), strict=True) if chosen)
-        steps.append(Step(ids, images))
-        _check_step(classes, setting, t, ids, train.pixels[keep])
-    bg = (BACKGROUND,) if classes.background else ()
-    channel_ids = [*bg, *(i for s in increments for i in s)]
-    return Scenario(
-        classes=classes,
-        task=task,
-        setting=setting,
-        steps=tuple(steps),
-        test_images=test.ids,
-        learned_at=(*(0 for _ in bg), *(t for t, s in enumerate(split) for _ in s)),
-        pixels=tuple(int(p) for p in train.pixels.sum(0)[channel_ids]),
-        labels_sha256=_digest(train, test),
-    )
-
-
 def apply_table(table: Table, mask: Mask) -> NDArray[np.uint16]:
     """Turn a raw mask (H, W) into labels by one lookup."""
     return table[mask]
 
 
-def _check_pixels(classes: Classes, split: tuple[tuple[int, ...], ...], train: LabelIndex) -> None:
-    empty = [classes.names[i] for step in split for i in step if not train.pixels[:, i].any()]
-    if empty:
-        raise UserError(
-            f"Classes without a single pixel in the training masks: {', '.join(empty)}; annotate some, or list the "
-            "other classes explicitly in scenario.task."
-        )
-
-
-def _check_step(classes: Classes, setting: str, t: int, ids: tuple[int, ...], pixels: NDArray[np.int64]) -> None:
-    missing = [classes.names[i] for i in ids if not pixels[:, i].any()]
-    if missing:
-        raise UserError(
-            f"Step {t} has no training image with {', '.join(missing)} under the {setting} setting, which drops images "
-            "that show a class not learned by then; use setting 'overlapped' or another task or class order."
-        )
-
-
-def _digest(*indices: LabelIndex) -> str:
-    digest = hashlib.sha256()
-    for index in indices:
-        digest.update("\n".join(index.ids).encode())
-        digest.update(np.ascontiguousarray(index.pixels, dtype="<i8").tobytes())
-    return digest.hexdigest()
+def _sha256(body: dict[str, Any]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()

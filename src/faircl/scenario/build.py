@@ -1,0 +1,130 @@
+"""Building a scenario of class increments: every step's images, from what they show."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from faircl.data.index import LabelIndex
+from faircl.data.sample import BACKGROUND, Classes
+from faircl.errors import UserError
+from faircl.scenario.conventions import FULL, Convention
+from faircl.scenario.scenario import Scenario, Setting, Step
+
+
+def build_scenario(
+    classes: Classes,
+    split: tuple[tuple[int, ...], ...],
+    train: LabelIndex,
+    test: LabelIndex,
+    *,
+    task: str,
+    setting: Setting = "overlapped",
+    convention: Convention = FULL,
+    joint: bool = False,
+) -> Scenario:
+    """Choose every step's images from what they show.
+
+    overlapped: an image belongs to each step of which it shows a class, whatever else it shows.
+    disjoint: moreover it shows no class of a later step (nor one that no step learns).
+    sequential: as disjoint, and old classes keep their labels.
+    joint: one step with all classes and every image of any step.
+    """
+    increments = (tuple(i for step in split for i in step),) if joint else split
+    _check_pixels(classes, split, train)
+    present = train.pixels > 0
+    steps = []
+    for t, ids in enumerate(increments):
+        keep: NDArray[np.bool_] = np.any(present[:, list(ids)], axis=1)
+        if setting != "overlapped":
+            seen = {i for s in increments[: t + 1] for i in s} | ({BACKGROUND} if classes.background else set())
+            alien = [i for i in range(len(classes.names)) if i not in seen]
+            keep &= ~present[:, alien].any(1)
+        steps.append(Step(ids, tuple(np.array(train.ids, object)[keep])))
+        _check_step(classes, setting, t, ids, train.pixels[keep])
+    bg = (BACKGROUND,) if classes.background else ()
+    channel_ids = [*bg, *(i for s in increments for i in s)]
+    scenario = Scenario(
+        classes=classes,
+        task=task,
+        setting=setting,
+        steps=tuple(steps),
+        learned_at=(*(0 for _ in bg), *(t for t, s in enumerate(split) for _ in s)),
+        pixels=tuple(int(p) for p in train.pixels.sum(0)[channel_ids]),
+        labels_sha256=digest_labels(train, test),
+    )
+    return with_shares(with_test_images(scenario, test, convention), train, test)
+
+
+def with_test_images(scenario: Scenario, test: LabelIndex, convention: Convention) -> Scenario:
+    """Give every step of class increments the test images that a convention scores after it."""
+    steps = []
+    for t, step in enumerate(scenario.steps):
+        images = test.ids
+        if convention.seen_images_only:
+            seen = [i for s in scenario.steps[: t + 1] for i in s.classes]
+            shows = (test.pixels[:, seen] > 0).any(1)
+            images = tuple(np.array(test.ids, object)[shows])
+        steps.append(replace(step, test_images=images))
+    return replace(scenario, steps=tuple(steps))
+
+
+def with_shares(scenario: Scenario, train: LabelIndex, test: LabelIndex) -> Scenario:
+    """Say of every step how much of its test images were trained on, and how much its labels hide."""
+    train_files, test_files = _files(train), _files(test)
+    rows = {id: row for row, id in enumerate(train.ids)}
+    known: set[object] = set()
+    steps = []
+    for t, step in enumerate(scenario.steps):
+        known |= {train_files[id] for id in step.images}
+        leaked = sum(test_files[id] in known for id in step.test_images)
+        pixels = train.pixels[[rows[id] for id in step.images]].sum(0)
+        shown = {scenario.channel_ids[channel] for channel in scenario.labelled(t)} | (
+            {BACKGROUND} if scenario.background else set()
+        )
+        hidden = sum(int(count) for id, count in enumerate(pixels) if id not in shown)
+        steps.append(
+            replace(
+                step,
+                leaked=leaked / max(len(step.test_images), 1),
+                hidden=hidden / max(int(pixels.sum()), 1),
+            )
+        )
+    return replace(scenario, steps=tuple(steps))
+
+
+def digest_labels(*indices: LabelIndex) -> str:
+    """Digest of the pixel count of every class in every image."""
+    digest = hashlib.sha256()
+    for index in indices:
+        digest.update("\n".join(index.ids).encode())
+        digest.update(np.ascontiguousarray(index.pixels, dtype="<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _files(index: LabelIndex) -> dict[str, object]:
+    """Return what tells an image's file from others, by id; an index made by hand has no files, and nothing leaks."""
+    files: Sequence[object] = index.files or [(id(index), name) for name in index.ids]
+    return dict(zip(index.ids, files, strict=True))
+
+
+def _check_pixels(classes: Classes, split: tuple[tuple[int, ...], ...], train: LabelIndex) -> None:
+    empty = [classes.names[i] for step in split for i in step if not train.pixels[:, i].any()]
+    if empty:
+        raise UserError(
+            f"Classes without a single pixel in the training masks: {', '.join(empty)}; annotate some, or list the "
+            "other classes explicitly in scenario.task."
+        )
+
+
+def _check_step(classes: Classes, setting: str, t: int, ids: tuple[int, ...], pixels: NDArray[np.int64]) -> None:
+    missing = [classes.names[i] for i in ids if not pixels[:, i].any()]
+    if missing:
+        raise UserError(
+            f"Step {t} has no training image with {', '.join(missing)} under the {setting} setting, which drops images "
+            "that show a class not learned by then; use setting 'overlapped' or another task or class order."
+        )

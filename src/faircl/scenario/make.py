@@ -1,0 +1,148 @@
+"""From data and settings to a scenario: the one way in, for training and for looking at it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from faircl.data.file_data import FileData
+from faircl.data.index import LabelIndex, index_labels
+from faircl.data.sample import SegmentationData
+from faircl.errors import UserError
+from faircl.progress import Reporter
+from faircl.scenario.build import build_scenario
+from faircl.scenario.conventions import CONVENTIONS, ConventionName
+from faircl.scenario.domains import build_domain_scenario
+from faircl.scenario.scenario import Protocol, Scenario
+from faircl.scenario.tasks import canonical, split_classes, split_domains
+
+if TYPE_CHECKING:
+    from faircl.config import ScenarioConfig
+    from faircl.data.readers import ReaderConfig
+
+
+class Splits(NamedTuple):
+    """Splits of the data that training and test images come from."""
+
+    train: str
+    test: str
+
+
+class Made(NamedTuple):
+    """A scenario, the splits its images come from, and the labels of both."""
+
+    scenario: Scenario
+    splits: Splits
+    train: LabelIndex
+    test: LabelIndex
+
+
+def make_scenario(
+    data: SegmentationData,
+    reader: ReaderConfig,
+    config: ScenarioConfig,
+    reporter: Reporter,
+    *,
+    convention: ConventionName = "full",
+    joint: bool = False,
+    cache: bool = True,
+) -> Made:
+    """Count the classes of every mask and build the scenario; images are not touched."""
+    protocol = find_protocol(data, config)
+    splits = find_splits(reader, protocol)
+    say_skipped(data, splits, reporter)
+    if protocol != "classes":
+        return _by_domain(data, splits, config, protocol, reporter, joint, cache)
+    steps = split_classes(config.task, config.order, data.classes)
+    train, test = (index_labels(data, split, reporter, cache) for split in splits)
+    scenario = build_scenario(
+        data.classes,
+        steps,
+        train,
+        test,
+        task=canonical(config.task),
+        setting=config.setting,
+        convention=CONVENTIONS[convention],
+        joint=joint,
+    )
+    return Made(scenario, splits, train, test)
+
+
+def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
+    """Return the protocol that the settings mean; ask where a task's name is published by domain and none was given."""
+    if config.protocol is not None:
+        return config.protocol
+    published = data.domain_tasks if isinstance(data, FileData) else ()
+    if config.task in published:
+        raise UserError(
+            f"Task '{config.task}' of this data set is published by domain, all classes at every step; say which "
+            "protocol: clean (every domain split once), plop (as published; it tests on training images), or classes "
+            "(the task divides the classes), with --protocol or scenario.protocol."
+        )
+    return "classes"
+
+
+def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
+    """Return where images come from: under a domain protocol, training and test images from one pool of both splits."""
+    if protocol == "classes":
+        return Splits(reader.train, reader.test)
+    pool = reader.train if reader.train == reader.test else f"{reader.train}+{reader.test}"
+    return Splits(pool, pool)
+
+
+def say_skipped(data: SegmentationData, splits: Splits, reporter: Reporter) -> None:
+    """Name the files that lie among a split's and are neither image nor mask of it."""
+    if not isinstance(data, FileData):
+        return
+    for split in dict.fromkeys(splits):
+        if skipped := data.skipped(split):
+            more = ", …" if len(skipped) > 3 else ""
+            reporter.say(
+                f"note: {len(skipped)} files of split {split} are neither images nor masks and were skipped: "
+                f"{', '.join(skipped[:3])}{more} ('faircl data check' lists them)"
+            )
+
+
+def _by_domain(
+    data: SegmentationData,
+    splits: Splits,
+    config: ScenarioConfig,
+    protocol: Protocol,
+    reporter: Reporter,
+    joint: bool,
+    cache: bool,
+) -> Made:
+    if config.setting != "overlapped":
+        raise UserError(
+            f"Setting '{config.setting}' is about classes of other steps, but under protocol {protocol} every step "
+            "labels all classes; leave scenario.setting out."
+        )
+    if not isinstance(data, FileData):
+        raise UserError(f"Protocol {protocol} needs data with domains; this data set has none.")
+    pool = splits.train
+    found = [data.domain(pool, id) for id in data.ids(pool)]
+    if None in found:
+        bare = data.ids(pool)[found.index(None)]
+        raise UserError(
+            f"Protocol {protocol} needs every image in the folder of its domain, but '{bare}' lies in none; put the "
+            "images of each domain into a folder of its name."
+        )
+    domains = [name for name in found if name is not None]
+    groups = split_domains(config.task, config.order, order_domains(domains, data.domain_order))
+    index = index_labels(data, pool, reporter, cache)
+    scenario = build_domain_scenario(
+        data.classes,
+        groups,
+        index,
+        domains,
+        task=canonical(config.task),
+        protocol=protocol,
+        seed=config.split_seed,
+        joint=joint,
+    )
+    return Made(scenario, splits, index, index)
+
+
+def order_domains(found: list[str], published: tuple[str, ...]) -> list[str]:
+    """Return the domains there are: the published order first, then the others sorted."""
+    names = set(found)
+    return [name for name in published if name in names] + sorted(names - set(published))
