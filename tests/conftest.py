@@ -79,13 +79,16 @@ def silent() -> type[Silent]:
 
 @pytest.fixture(scope="session")
 def tiny_config() -> Callable[..., object]:
-    """Return a loader of a recipe with TINY and further ``a.b=c`` settings, on scenes or on the folder ``root``."""
+    """Return a loader of a recipe with TINY and further ``a.b=c`` settings.
+
+    It is on scenes, on the folder ``root``, or on other ``data``.
+    """
     from faircl.config import load_config
 
-    def load(*settings: str, recipe: str = "demo", root: Path | None = None):
-        data = [] if root is None else [f"data={{name: folder, root: '{root}'}}"]
-        kept = [setting for setting in TINY if root is None or not setting.startswith("data.")]
-        return load_config(recipe, [*data, *kept, *settings])
+    def load(*settings: str, recipe: str = "demo", root: Path | None = None, data: str = ""):
+        data = data or (f"data={{name: folder, root: '{root}'}}" if root else "")
+        kept = [setting for setting in TINY if not data or not setting.startswith("data.")]
+        return load_config(recipe, [*([data] if data else []), *kept, *settings])
 
     return load
 

@@ -30,9 +30,12 @@ from faircl.data.readers import ReaderConfig
 from faircl.errors import UserError, did_you_mean, unknown_name
 from faircl.parts import MethodConfig, ModelConfig
 from faircl.registry import METHODS, MODELS, READERS, Registry
+from faircl.scenario.conventions import CONVENTIONS, ConventionName
 
 _PARTS = ("data", "model", "method")
 """Sections whose settings depend on the name in them."""
+_NOTES = ("about", "status", "published")
+"""What a recipe says of itself; not settings."""
 
 
 class _Section(BaseModel):
@@ -160,14 +163,23 @@ class RunConfig(_Section):
 
 
 def recipe_names() -> list[str]:
-    """Names of the packaged recipes."""
-    files = resources.files("faircl.recipes").iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+    """Names of the packaged recipes; those with a leading underscore are bases, not meant to be run."""
+    return [name for name in _packaged() if not name.startswith("_")]
+
+
+def recipe_tree(name: str) -> dict[str, Any]:
+    """Return a recipe as plain values: its settings over those of its base, and its own notes."""
+    return _read_tree(name, chain=())
 
 
 def recipe_about(name: str) -> str:
     """Return a recipe's own words about itself."""
-    return str(_read_tree(name, chain=()).get("about", ""))
+    return str(recipe_tree(name).get("about", ""))
+
+
+def _packaged() -> list[str]:
+    files = resources.files("faircl.recipes").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
@@ -196,6 +208,13 @@ def parse_data(tree: dict[str, Any], overrides: Iterable[str] = ()) -> tuple[Rea
         raise _readable(error, ("scenario",), ScenarioConfig) from None
 
 
+def parse_convention(name: str) -> ConventionName:
+    """Return an evaluation convention's name; an error that lists them for any other."""
+    if name not in CONVENTIONS:
+        raise unknown_name("evaluation convention", name, CONVENTIONS)
+    return name
+
+
 def _part(section: str, table: Registry, value: Any) -> Any:
     try:
         return table.parse_config(value)
@@ -205,8 +224,7 @@ def _part(section: str, table: Registry, value: Any) -> Any:
 
 def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     """Validate a tree of plain values; every mistake becomes one sentence that names the key."""
-    tree = dict(tree)
-    tree.pop("about", None)  # a recipe's own words, not a setting
+    tree = {key: value for key, value in dict(tree).items() if key not in _NOTES}
     for section, table in (("data", READERS), ("model", MODELS), ("method", METHODS)):
         if section not in tree:
             raise UserError(f"The configuration has no {section}; expected one of: {', '.join(table.names())}.")
@@ -232,13 +250,17 @@ def _read_tree(source: str, chain: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise UserError(f"{source} holds no settings; expected keys such as data, scenario, model and method.")
     base = tree.pop("base", None)
-    return tree if base is None else _merge(_read_tree(_beside(str(base), source), (*chain, source)), tree)
+    if base is None:
+        return tree
+    beneath = _read_tree(_beside(str(base), source), (*chain, source))
+    # What a base says of itself does not hold for what is laid over it.
+    return _merge({key: value for key, value in beneath.items() if key not in _NOTES}, tree)
 
 
 def _beside(base: str, source: str) -> str:
     """Return where a base is: a recipe by name, or a file found from the file that names it."""
     path = Path(os.path.normpath(Path(source).parent / base))
-    return base if base in recipe_names() or not (path.suffix in (".yaml", ".yml") or path.is_file()) else str(path)
+    return base if base in _packaged() or not (path.suffix in (".yaml", ".yml") or path.is_file()) else str(path)
 
 
 def _yaml_problem(error: yaml.YAMLError) -> str:
@@ -249,7 +271,7 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 
 
 def _source_text(source: str) -> str:
-    if source in recipe_names():
+    if source in _packaged():
         return (resources.files("faircl.recipes") / f"{source}.yaml").read_text(encoding="utf-8")
     path = Path(source)
     if path.suffix not in (".yaml", ".yml") and not path.is_file():

@@ -99,7 +99,7 @@ class PrototypeBank(nn.Module):
         they are spread over processes. No step waits for the device, and only features of moving classes are read.
         Shapes: features (B, D, h, w) or (N, D); labels (N,) int64 with IGNORE and keys (N,) int64, N = B·h·w.
         """
-        if not len(labels) and world_size() == 1:
+        if not len(self.moving) or (not len(labels) and world_size() == 1):
             return
         keys, pixels = self._candidates(labels, keys, min(quota, self.length))
         rows = _rows(features, pixels.flatten()).to(self.queue.dtype).view(*pixels.shape, self.width)

@@ -74,5 +74,16 @@ MODELS = Registry(
 READERS = Registry(
     "data set",
     "faircl.data",
-    {"scenes": "faircl.data.readers:SceneReader", "folder": "faircl.data.readers:FolderReader"},
+    {
+        "scenes": "faircl.data.readers:SceneReader",
+        "folder": "faircl.data.readers:FolderReader",
+        "voc": "faircl.data.voc:VocReader",
+        "ade": "faircl.data.ade:AdeReader",
+        "cityscapes": "faircl.data.cityscapes:CityscapesReader",
+        "camvid": "faircl.data.camvid:CamVidReader",
+        "cvat": "faircl.data.cvat:CvatReader",
+        "coco-panoptic": "faircl.data.coco:CocoPanopticReader",
+        "coco-stuff": "faircl.data.coco:CocoStuffReader",
+        "huggingface": "faircl.data.huggingface:HuggingFaceReader",
+    },
 )

@@ -89,7 +89,7 @@ class CentreCrop:
     def image(self, image: Image) -> Image:
         """Crop an image (H, W, 3), resized bilinearly and low-passed where it shrinks."""
         high, wide, top, left = self._shape(image.shape)
-        resized = np.asarray(Pillow.fromarray(image).resize((wide, high), Pillow.Resampling.BILINEAR))
+        resized = np.array(Pillow.fromarray(image).resize((wide, high), Pillow.Resampling.BILINEAR))
         return resized[top : top + self.size, left : left + self.size]
 
     def mask(self, mask: Mask) -> Mask:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_run import NASTY, make_run
 
-from faircl.report import load_run, plots
+from faircl.report import load_run, plots, style
 from faircl.report.run import TrainRecord
 
 
@@ -41,7 +41,7 @@ def test_valid_self_contained_svg(svgs):
         assert root.get("aria-label")
         assert not re.search(r"https?://(?!www\.w3\.org/)", svg)
         assert "currentColor" in svg
-        assert plots._INK not in svg
+        assert style.INK not in svg
         assert float(root.get("width").removesuffix("pt")) == pytest.approx(675)  # 900 px
 
 
@@ -75,8 +75,8 @@ def test_legends_and_boundaries(svgs):
 
 
 def test_many_classes_and_steps_get_rows_and_colours():
-    assert len(set(plots._colours(21))) == 21
-    figure, rows = plots._panels(151, per_row=40)
+    assert len(set(style.distinct(21))) == 21
+    figure, rows = style.panels(151, per_row=40)
     assert [len(chosen) for _, chosen in rows] == [38, 38, 38, 37]
     assert figure.get_size_inches()[1] > 10
 

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import faircl
-from faircl.cli import bench, config, data, demo, evaluate, info, train
+from faircl.cli import bench, config, data, demo, evaluate, info, scenario, train
 from faircl.errors import UserError
 
 INTERRUPTED = 130
@@ -36,6 +36,7 @@ app.command()(info.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
+app.add_typer(scenario.app, name="scenario")
 
 
 def _version(value: bool) -> None:

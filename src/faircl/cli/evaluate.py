@@ -14,9 +14,12 @@ def evaluate(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders written by 'faircl train'.")],
     step: Annotated[int | None, typer.Option(help="Only this step; otherwise all.")] = None,
     root: Annotated[Path | None, typer.Option(help="Where the data folder is now, if it has moved.")] = None,
+    convention: Annotated[
+        str | None, typer.Option(help="Score by full, plop or mib; otherwise as the run did.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate the saved models of one or more runs again, on the test images at their own size.
+    """Evaluate the saved models of one or more runs again, as it was evaluated or by another convention.
 
     [bold]Examples[/bold]
 
@@ -25,8 +28,11 @@ def evaluate(
     faircl eval runs/first --step 1 --json
 
     faircl eval runs/a runs/b --root /data/moved
+
+    faircl eval runs/first --convention plop
     """
     from faircl.cli.results import evaluated_json, steps_table_of
+    from faircl.config import parse_convention
     from faircl.distributed import join, rank
     from faircl.engine.again import evaluate_again
     from faircl.engine.run_folder import RunFolder
@@ -34,7 +40,8 @@ def evaluate(
 
     join()
     folders = [RunFolder.open(run) for run in runs]
-    results = [(folder, evaluate_again(folder, ConsoleReporter(), step, root)) for folder in folders]
+    by = None if convention is None else parse_convention(convention)
+    results = [(folder, evaluate_again(folder, ConsoleReporter(), step, root, by)) for folder in folders]
     if rank() > 0:
         return
     if as_json:

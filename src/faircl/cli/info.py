@@ -41,20 +41,27 @@ def models(name: Name = None, as_json: Json = False) -> None:
     _list(MODELS, name, ("summary",), as_json)
 
 
-def recipes(as_json: Json = False) -> None:
-    """List the packaged recipes.
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show this one: published numbers, settings, command.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the packaged recipes with the paper's numbers, or show one.
 
     [bold]Examples[/bold]
 
     faircl recipes
-    """
-    from faircl.config import recipe_about, recipe_names
 
-    rows = [{"name": name, "about": recipe_about(name)} for name in recipe_names()]
+    faircl recipes ade-100-50
+    """
+    from faircl.cli import recipe_view
+    from faircl.config import recipe_names
+
     if as_json:
-        print_json(rows)
+        print_json([recipe_view.summary(one) for one in recipe_names()] if name is None else recipe_view.detail(name))
+    elif name is None:
+        recipe_view.print_list(console())
     else:
-        _print_table(("name", "about"), rows)
+        recipe_view.print_detail(console(), name)
 
 
 def doctor(as_json: Json = False) -> None:

@@ -31,9 +31,14 @@ def steps_table(folder: RunFolder) -> Table:
 def steps_table_of(folder: RunFolder, steps: Sequence[dict[str, Any]]) -> Table:
     """Return evaluations in their JSON form as a table."""
     config, task = folder.config(), short_task(folder.scenario()["task"])
-    title = Text(f"{config.method.name}, task {task}, {config.scenario.setting}, seed {config.seed}")
+    saved = folder.scenario()
+    by_domain = saved.get("protocol", "classes") != "classes"
+    what = f"protocol {saved['protocol']}" if by_domain else saved["setting"]
+    title = Text(f"{config.method.name}, task {task}, {what}, seed {config.seed}")
     columns = ("step", "old", "new", "all", "STD", "gap", "error gap", "rarest third", "worst class")
-    table = Table(*columns, title=title, caption="IoU in percent", header_style="bold")
+    # Results of old runs do not say; there was one convention then.
+    by = ", ".join(dict.fromkeys(s.get("convention", "full") for s in steps))
+    table = Table(*columns, title=title, caption=f"IoU in percent, convention {by}", header_style="bold")
     for s in steps:
         numbers = [*s["miou"].values(), s["std"], s["gap"], s["error_gap"], s["rarest_third"]]
         table.add_row(str(s["step"]), *map(show, numbers), Text(worst(s)))
@@ -61,6 +66,7 @@ def _about(folder: RunFolder) -> dict[str, Any]:
         "model": config.model.name,
         "task": saved["task"],
         "setting": saved["setting"],
+        "protocol": saved.get("protocol", "classes"),
         "seed": config.seed,
         "scenario_sha256": saved["sha256"],
     }

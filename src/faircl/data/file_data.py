@@ -158,7 +158,7 @@ class FileData:
                 )
             files |= listing.files
             skipped += listing.skipped
-        return Listing(files, tuple(skipped))
+        return Listing(files, tuple(dict.fromkeys(skipped)))
 
     def check_split(self, split: str) -> None:
         """Raise an error if there is no such split."""

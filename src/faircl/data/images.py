@@ -4,21 +4,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
 
-from faircl.data.masks import open_raster
+from faircl.data.deep_images import decode_npy, decode_png16, decode_tiff, is_colour_png16, needs_tifffile
+from faircl.data.masks import decode_raster, file_bytes
 from faircl.data.sample import Image
 from faircl.errors import UserError
 
 
 @dataclass(frozen=True)
 class ImageReading:
-    """How images become the three channels a network sees."""
+    """How images become the three channels a network sees.
+
+    `bands`: which become red, green and blue, counted from 0; None: the first three, or the only one three times.
+    `value_range`: the values that become 0 and 255, others between or cut off; None: the whole range of 8 or 16 bits.
+    Both hold for a whole data set: stretching each image to its own range would make equal pixels of two images differ.
+    """
+
+    bands: tuple[int, int, int] | None = None
+    value_range: tuple[float, float] | None = None
 
     def read(self, path: Path) -> Image:
-        """Read an image file as (H, W, 3) uint8."""
-        return read_image(path)
+        """Read an image file as (H, W, 3) uint8: what Pillow reads, arrays (.npy) and TIFFs of many bands."""
+        data = file_bytes(path, "image")
+        if path.suffix.lower() == ".npy":
+            return self._channels(decode_npy(data, path), path)
+        exact = self.value_range is not None
+        if needs_tifffile(data, self.bands is not None, exact):
+            return self._channels(decode_tiff(data, path), path)
+        if exact and is_colour_png16(data):
+            return self._channels(decode_png16(data, path), path)
+        if self == RGB:
+            return decode_image(data, path)
+        return self._channels(_stored(decode_raster(data, path, "image")), path)
+
+    def _channels(self, stored: NDArray[Any], path: Path) -> Image:
+        """Pick bands of (H, W) or (H, W, C) numbers and bring them to 8 bits."""
+        bands = stored if stored.ndim == 3 else stored[..., None]
+        count = bands.shape[2]
+        if self.bands is None and count == 2:
+            raise UserError(f"Image {path} has 2 bands; set data.bands to the three that become red, green and blue.")
+        chosen = self.bands or ((0, 0, 0) if count == 1 else (0, 1, 2))
+        if not 0 <= min(chosen) <= max(chosen) < count:
+            has = f"{count} bands, 0 to {count - 1}" if count > 1 else "one band, 0"
+            raise UserError(f"Image {path} has {has}, but data.bands is {list(chosen)}; choose among those it has.")
+        return _levels(bands[..., list(chosen)], path, self.value_range)
 
 
 RGB = ImageReading()
@@ -29,17 +63,49 @@ def read_image(path: Path) -> Image:
     """Any picture Pillow reads, as (H, W, 3) uint8 RGB.
 
     EXIF orientation is left alone: masks are drawn on the stored raster, and rotating one of the two parts them.
-    Alpha is dropped, not blended. 16-bit values lose their low byte; stretching each image to its own range would
-    make equal pixels of two images differ.
+    Alpha is dropped, not blended. 16-bit values lose their low byte.
     """
-    image = open_raster(path, "image")
-    if image.mode.startswith("I"):
-        deep = np.asarray(image)
-        if deep.min() < 0 or deep.max() > 65535:
-            raise UserError(f"Image {path} holds values from {deep.min()} to {deep.max()}; save it with 8 or 16 bits.")
-        return np.repeat((deep >> 8).astype(np.uint8)[..., None], 3, axis=2)
-    if image.mode == "F":
-        raise UserError(f"Image {path} holds floating point numbers, whose range is unknown; save it with 8 bits.")
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")  # straight to RGB, Pillow warns
-    return np.array(image.convert("RGB"), dtype=np.uint8)
+    return decode_image(file_bytes(path, "image"), path)
+
+
+def decode_image(data: bytes, path: Path) -> Image:
+    """Decode a picture's bytes as `read_image` does; `path` is for errors."""
+    picture = decode_raster(data, path, "image")
+    if picture.mode.startswith("I") or picture.mode == "F":
+        deep = np.asarray(picture)[..., None]
+        return _levels(np.repeat(deep, 3, axis=2), path, None)
+    return np.array(_plain(picture).convert("RGB"), dtype=np.uint8)
+
+
+def _stored(picture: Pillow.Image) -> NDArray[Any]:
+    """Numbers (H, W) or (H, W, C) of a picture; colours that are coded otherwise become red, green and blue."""
+    if picture.mode == "LA" or picture.mode == "1":  # the alpha of grey is no band
+        return np.asarray(picture.convert("L"))
+    kept = picture.mode in ("L", "RGB", "RGBA", "F") or picture.mode.startswith("I")
+    return np.asarray(picture if kept else _plain(picture).convert("RGB"))
+
+
+def _plain(picture: Pillow.Image) -> Pillow.Image:
+    """Give a palette with transparency an alpha channel: straight to RGB, Pillow warns."""
+    return picture.convert("RGBA") if picture.mode == "P" and "transparency" in picture.info else picture
+
+
+def _levels(numbers: NDArray[Any], path: Path, value_range: tuple[float, float] | None) -> Image:
+    """Numbers of any type to 0 ... 255; what is not a number becomes 0."""
+    if value_range is not None:
+        low, high = value_range
+        scaled = (numbers.astype(np.float64) - low) * 255 / (high - low)
+        return np.rint(np.clip(np.nan_to_num(scaled, nan=0.0), 0, 255)).astype(np.uint8)
+    if numbers.dtype == np.uint8:
+        return np.ascontiguousarray(numbers)
+    if numbers.dtype.kind == "f":
+        raise UserError(
+            f"Image {path} holds floating point numbers, whose range is unknown; set data.value_range to the values "
+            "that become 0 and 255, or save it with 8 bits."
+        )
+    if numbers.min() < 0 or numbers.max() > 65535:
+        raise UserError(
+            f"Image {path} holds values from {numbers.min()} to {numbers.max()}; set data.value_range to the values "
+            "that become 0 and 255, or save it with 8 or 16 bits."
+        )
+    return (numbers >> 8).astype(np.uint8)

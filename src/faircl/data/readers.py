@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
 
 from faircl.data.folder import FolderData
 from faircl.data.images import ImageReading
@@ -31,9 +31,22 @@ class ReaderConfig(BaseModel):
 
 
 class FileConfig(ReaderConfig):
-    """What every reader of files needs: where they are."""
+    """What every reader of files needs: where they are, and how images are read."""
 
     root: Path | None = Field(None, description="the folder")
+    bands: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] | None = Field(
+        None, description="bands, from 0, that become red, green and blue; unset: the first three"
+    )
+    value_range: tuple[float, float] | None = Field(
+        None, description="values that become 0 and 255, for deep images; unset: the whole range of the type"
+    )
+
+    @field_validator("value_range")
+    @classmethod
+    def _ordered(cls, value_range: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value_range is not None and value_range[0] >= value_range[1]:
+            raise ValueError(f"expected [low, high] with low < high, found {list(value_range)}")
+        return value_range
 
     def required_root(self) -> Path:
         """Return the root; an error where none was given."""
@@ -43,7 +56,7 @@ class FileConfig(ReaderConfig):
 
     def image_reading(self) -> ImageReading:
         """Return how images are read."""
-        return ImageReading()
+        return ImageReading(self.bands, self.value_range)
 
 
 class SceneConfig(ReaderConfig):

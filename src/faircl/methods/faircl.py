@@ -111,7 +111,7 @@ class FairCL(Method):
 
     State: the prototype bank; ``share`` (K,), the class distribution p, each class as the step that labelled it saw
     it; ``counted``, the pixels that p was taken from; ``predicted`` (K,), the running histogram p̂; ``facts``, the
-    step's old classes, its label of unlabelled pixels, its updates so far and whether it is a domain step. The last four
+    step's old classes, its label of unlabelled pixels, its updates so far and whether it is a domain step; these
     are also plain numbers, so that reading them never waits for a device.
 
     On domain steps no class is added and none is hidden: (1) prototypes go on from where they are, slowly, or stay as

@@ -12,11 +12,9 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -24,27 +22,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from faircl.metrics import StepMetrics
 from faircl.report.run import TrainRecord
-
-WIDTH = 9.375  # inches; 900 px in a browser
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
-"""Okabe and Ito's colours, told apart by colour-blind readers too."""
-
-_INK = "#010203"  # stands for currentColor, which matplotlib does not know
-_STYLE: Any = {
-    "svg.fonttype": "none",  # text stays text: searchable, small, and any script has glyphs in a browser
-    "text.parse_math": False,  # a class may be called "$"
-    "font.size": 9,
-    "font.family": "sans-serif",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "hatch.linewidth": 0.8,
-    "legend.frameon": False,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
-}
+from faircl.report.style import COLOURS, INK, STYLE, WIDTH, distinct, legend, name_bars, panels
 
 
-@matplotlib.rc_context(_STYLE)
+@matplotlib.rc_context(STYLE)
 def class_iou_bars(metrics: StepMetrics) -> str:
     """IoU per class, most frequent class left, coloured by the step that learned it, rarest third hatched.
 
@@ -52,9 +33,9 @@ def class_iou_bars(metrics: StepMetrics) -> str:
     """
     classes = sorted(metrics.classes, key=lambda c: -c.pixels)
     learned = sorted({c.learned_at for c in classes})
-    colours = dict(zip(learned, _colours(len(learned)), strict=True))
+    colours = dict(zip(learned, distinct(len(learned)), strict=True))
     rare = set(metrics.rare_ids)
-    figure, rows = _panels(len(classes), per_row=40)
+    figure, rows = panels(len(classes), per_row=40)
     for axes, chosen in rows:
         part = [classes[k] for k in chosen]
         bars = axes.bar(
@@ -62,36 +43,36 @@ def class_iou_bars(metrics: StepMetrics) -> str:
             [0 if math.isnan(c.iou) else c.iou for c in part],
             color=[colours[c.learned_at] for c in part],
             hatch=["////" if c.id in rare else "" for c in part],
-            edgecolor=_INK,
+            edgecolor=INK,
             linewidth=0.5,
         )
         shown = ["–" if math.isnan(c.iou) else f"{c.iou:.0f}" for c in part]
         axes.bar_label(bars, shown, padding=2, fontsize=8 if len(part) <= 25 else 6.5)
         _class_axis(axes, [c.name for c in part])
-    handles = [Patch(facecolor=colours[s], edgecolor=_INK, lw=0.5, label=f"learned at step {s}") for s in learned]
+    handles = [Patch(facecolor=colours[s], edgecolor=INK, lw=0.5, label=f"learned at step {s}") for s in learned]
     if rare:
-        handles.append(Patch(facecolor="none", edgecolor=_INK, lw=0.5, hatch="////", label="rarest third"))
-    _legend(figure, handles)
+        handles.append(Patch(facecolor="none", edgecolor=INK, lw=0.5, hatch="////", label="rarest third"))
+    legend(figure, handles)
     return _svg(figure, f"IoU of each class after step {metrics.step}, most frequent class first")
 
 
-@matplotlib.rc_context(_STYLE)
+@matplotlib.rc_context(STYLE)
 def miou_over_steps(steps: Sequence[StepMetrics]) -> str:
     """Mean IoU of old, new and all classes after each step."""
     lines = {g: {s.step: s.groups[g].miou for s in steps} for g in ("old", "new", "all")}
-    colours = {"old": COLOURS[0], "new": COLOURS[1], "all": _INK}
+    colours = {"old": COLOURS[0], "new": COLOURS[1], "all": INK}
     return _over_steps(lines, colours, "Mean IoU of old, new and all classes after each step")
 
 
-@matplotlib.rc_context(_STYLE)
+@matplotlib.rc_context(STYLE)
 def comparison_over_steps(runs: Sequence[tuple[str, Sequence[StepMetrics]]]) -> str:
     """Mean IoU of all classes seen so far after each step, one line per run."""
     names = _unique([label for label, _ in runs])
     lines = {n: {s.step: s.groups["all"].miou for s in steps} for n, (_, steps) in zip(names, runs, strict=True)}
-    return _over_steps(lines, dict(zip(names, _colours(len(runs)), strict=True)), "Mean IoU after each step, by run")
+    return _over_steps(lines, dict(zip(names, distinct(len(runs)), strict=True)), "Mean IoU after each step, by run")
 
 
-@matplotlib.rc_context(_STYLE)
+@matplotlib.rc_context(STYLE)
 def loss_curves(records: Sequence[TrainRecord]) -> str:
     """Total loss and its weighted terms over all iterations, step boundaries marked; long runs are averaged in bins."""
     steps = sorted({r.step for r in records})
@@ -102,7 +83,7 @@ def loss_curves(records: Sequence[TrainRecord]) -> str:
     start = 0
     for step in steps:
         own = [r for r in records if r.step == step]
-        axes.axvline(start, color=_INK, linewidth=0.8, linestyle=":", alpha=0.6)
+        axes.axvline(start, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
         axes.annotate(f" step {step}", (start, 1), xycoords=("data", "axes fraction"), va="bottom", fontsize=8)
         at = np.array([start + r.iteration for r in own], dtype=np.float64)
         for name, points in curves.items():
@@ -110,7 +91,7 @@ def loss_curves(records: Sequence[TrainRecord]) -> str:
             points += _binned(at, values, most=max(20, 400 // len(steps)))
             points.append((math.nan, math.nan))  # a gap: losses of different steps are different functions
         start += max(r.iterations for r in own)
-    for (name, points), colour in zip(curves.items(), [_INK, *_colours(len(terms))], strict=True):
+    for (name, points), colour in zip(curves.items(), [INK, *distinct(len(terms))], strict=True):
         wide = name == "total"
         x, y = zip(*points, strict=True) if points else ((), ())
         marker = "o" if len(points) <= 2 * len(steps) else None  # a single record makes no line
@@ -124,18 +105,18 @@ def loss_curves(records: Sequence[TrainRecord]) -> str:
     axes.set_xlim(0, max(start, 1))
     axes.set_xlabel("iteration")
     axes.set_ylabel("loss")
-    axes.grid(axis="y", color=_INK, alpha=0.15)
-    _legend(figure, axes.get_legend_handles_labels()[0])
+    axes.grid(axis="y", color=INK, alpha=0.15)
+    legend(figure, axes.get_legend_handles_labels()[0])
     return _svg(figure, "Training loss and its terms over the iterations")
 
 
-@matplotlib.rc_context(_STYLE)
+@matplotlib.rc_context(STYLE)
 def comparison_bars(runs: Sequence[tuple[str, StepMetrics]]) -> str:
     """IoU per class after the last step, one bar per run, most frequent class left; classes by raw id."""
     known = {c.id: c for _, metrics in reversed(runs) for c in metrics.classes}
     classes = sorted(known.values(), key=lambda c: -c.pixels)
-    colours = _colours(len(runs))
-    figure, rows = _panels(len(classes), per_row=max(6, 80 // max(1, len(runs))))
+    colours = distinct(len(runs))
+    figure, rows = panels(len(classes), per_row=max(6, 80 // max(1, len(runs))))
     width = 0.84 / max(1, len(runs))
     for axes, chosen in rows:
         part = [classes[k] for k in chosen]
@@ -143,10 +124,10 @@ def comparison_bars(runs: Sequence[tuple[str, StepMetrics]]) -> str:
             own = {c.id: c.iou for c in metrics.classes}
             at = np.arange(len(part)) + (k - (len(runs) - 1) / 2) * width
             heights = np.nan_to_num([own.get(c.id, math.nan) for c in part])
-            axes.bar(at, heights, width, color=colours[k], edgecolor=_INK, linewidth=0.4)
+            axes.bar(at, heights, width, color=colours[k], edgecolor=INK, linewidth=0.4)
         _class_axis(axes, [c.name for c in part])
-    _legend(
-        figure, [Patch(facecolor=c, edgecolor=_INK, lw=0.5, label=n) for c, (n, _) in zip(colours, runs, strict=True)]
+    legend(
+        figure, [Patch(facecolor=c, edgecolor=INK, lw=0.5, label=n) for c, (n, _) in zip(colours, runs, strict=True)]
     )
     return _svg(figure, "IoU of each class, by run, most frequent class first")
 
@@ -164,60 +145,17 @@ def _over_steps(lines: Mapping[str, Mapping[int, float]], colours: Mapping[str, 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("step")
     axes.set_ylabel("mIoU in %")
-    axes.grid(axis="y", color=_INK, alpha=0.15)
-    _legend(figure, axes.get_legend_handles_labels()[0])
+    axes.grid(axis="y", color=INK, alpha=0.15)
+    legend(figure, axes.get_legend_handles_labels()[0])
     return _svg(figure, label)
 
 
-def _panels(count: int, per_row: int) -> tuple[Figure, list[tuple[Axes, range]]]:
-    """Figure with as many rows of bars as it takes to keep class names readable, and the bars of each row."""
-    rows = max(1, math.ceil(count / per_row))
-    size = max(1, math.ceil(count / rows))
-    figure = Figure(figsize=(WIDTH, 0.6 + 2.9 * rows), layout="constrained")
-    axes = figure.subplots(rows, squeeze=False)[:, 0]
-    for one in axes:
-        one.set_xlim(-0.7, size - 0.3)  # the last, shorter row keeps the bar width of the others
-    return figure, [(one, range(k * size, min(count, (k + 1) * size))) for k, one in enumerate(axes)]
-
-
 def _class_axis(axes: Axes, names: Sequence[str]) -> None:
-    short = [_short(name, 22) for name in names]
-    flat = len(short) <= 8 and max((len(name) for name in short), default=0) <= 12
-    axes.set_xticks(
-        range(len(short)),
-        short,
-        rotation=0 if flat else 90 if len(short) > 25 else 45,
-        ha="center" if flat or len(short) > 25 else "right",
-        rotation_mode="default" if flat or len(short) > 25 else "anchor",
-        fontsize=9 if len(short) <= 25 else 7.5,
-    )
-    axes.tick_params(axis="x", length=0)
+    name_bars(axes, names)
     axes.set_ylim(0, 105)
     axes.set_yticks([0, 25, 50, 75, 100])
     axes.set_ylabel("IoU in %")
-    axes.grid(axis="y", color=_INK, alpha=0.15)
-
-
-def _legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Legend above the plot, in as many columns as its labels leave room for, read row by row."""
-    labels = [_short(str(handle.get_label()), 60) for handle in handles]
-    columns = max(1, min(len(handles), 128 // (8 + max((len(label) for label in labels), default=0))))
-    order = [k for column in range(columns) for k in range(column, len(handles), columns)]  # it fills columns first
-    figure.legend(
-        [handles[k] for k in order],
-        [labels[k] for k in order],
-        loc="outside upper left",
-        ncols=columns,
-        fontsize=8.5,
-    )
-
-
-def _colours(count: int) -> list[str]:
-    """Distinct colours; beyond the named ones a perceptually even ramp, which stays ordered for colour-blind eyes."""
-    if count <= len(COLOURS):
-        return list(COLOURS[:count])
-    ramp = matplotlib.colormaps["viridis"](np.linspace(0.12, 0.98, count))
-    return [matplotlib.colors.to_hex(colour) for colour in ramp]
+    axes.grid(axis="y", color=INK, alpha=0.15)
 
 
 def _binned(x: np.ndarray, y: np.ndarray, most: int) -> list[tuple[float, float]]:
@@ -226,10 +164,6 @@ def _binned(x: np.ndarray, y: np.ndarray, most: int) -> list[tuple[float, float]
     x, y = x[finite], y[finite]
     pieces = zip(np.array_split(x, most), np.array_split(y, most), strict=True)
     return [(float(a.mean()), float(b.mean())) for a, b in pieces if len(a)]
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _unique(names: Sequence[str]) -> list[str]:
@@ -244,6 +178,6 @@ def _svg(figure: Figure, label: str) -> str:
         warnings.filterwarnings("ignore", message=".*Glyph .* missing")  # only measured here; the browser has the glyph
         figure.savefig(out, format="svg", transparent=True, metadata=off)
     svg = out.getvalue()
-    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # never referred to, and not unique among the plots of a page
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)

@@ -1,0 +1,157 @@
+"""``faircl scenario``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from faircl.cli.opened import Data, DataSet, Root, settings
+from faircl.cli.output import Json, console, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from faircl.scenario import Scenario, Splits
+
+app = typer.Typer(help="Look at continual scenarios.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Look at continual scenarios."""
+
+
+@app.command()
+def show(
+    data: Data,
+    root: Root = None,
+    task: Annotated[str, typer.Option("--task", "-t", help="15-1, 100-50, 11-5, 6-2-3, offline …")] = "offline",
+    setting: Annotated[
+        str | None, typer.Option(help="overlapped (the default), disjoint or sequential.", show_default=False)
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="classes, or by domain: clean (split once) or plop (as published).", show_default=False),
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="random:SEED, or '[name, name, …]': order of classes or domains.")
+    ] = None,
+    convention: Annotated[str, typer.Option(help="Test images as scored by full, plop or mib.")] = "full",
+    joint: Annotated[bool, typer.Option("--joint", help="As joint training sees it: one step.")] = False,
+    overrides: DataSet = None,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Use what was counted before.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Show what every step of a scenario holds: classes or domains, images, test images, leaks, and digests.
+
+    Needs masks and lists only; images may be elsewhere. Leaked: share of the test images that a step up to then has
+    trained on. Hidden: share of the training pixels whose class the step does not label.
+
+    [bold]Examples[/bold]
+
+    faircl scenario show --data voc --root /data/VOCdevkit --task 15-1
+
+    faircl scenario show --data cityscapes --root /data/cityscapes --task 11-5 --protocol plop
+
+    faircl scenario show --data folder --root /data/mine --task 6-5 --setting disjoint --order random:1 --json
+
+    faircl scenario show --data scenes --task 6-4
+    """
+    import yaml
+
+    from faircl.config import parse_convention
+    from faircl.errors import UserError
+    from faircl.progress import ConsoleReporter
+    from faircl.scenario.make import make_scenario
+
+    try:
+        wanted = {"task": _list_or_name(yaml.safe_load(task), task), "setting": setting, "protocol": protocol}
+        wanted["order"] = None if order is None else _list_or_name(yaml.safe_load(order), order)
+    except yaml.YAMLError:
+        raise UserError(
+            "Cannot read --task or --order: expected a name, or lists as in '[[sky, road], [car]]'."
+        ) from None
+    reader, config = settings(data, root, wanted, overrides or ())
+    made = make_scenario(
+        reader.open(),
+        reader,
+        config,
+        ConsoleReporter(),
+        convention=parse_convention(convention),
+        joint=joint,
+        cache=cache,
+    )
+    about = {"data": reader.name, "convention": convention, "joint": joint}
+    if as_json:
+        print_json(about | scenario_json(made.scenario, made.splits))
+        return
+    console().print(_table(made.scenario, reader.name, convention))
+    for line in _notes(made.scenario):
+        console().print(line, soft_wrap=True, markup=False)
+
+
+def scenario_json(scenario: Scenario, splits: Splits) -> dict[str, Any]:
+    """Return a scenario as scripts want it: numbers of images, not their names."""
+    every = [i for step in scenario.steps for i in step.classes]
+    return {
+        "task": scenario.task,
+        "setting": None if scenario.by_domain else scenario.setting,
+        "protocol": scenario.protocol,
+        "train": splits.train,
+        "test": splits.test,
+        "background": scenario.background,
+        "steps": [
+            {
+                # A domain step trains all classes again.
+                "classes": every if scenario.by_domain else list(step.classes),
+                "names": [scenario.classes.names[i] for i in (every if scenario.by_domain else step.classes)],
+                "new_classes": len(step.classes),
+                "domains": list(step.domains),
+                "images": len(step.images),
+                "test_images": len(step.test_images),
+                "leaked": step.leaked,
+                "hidden": step.hidden,
+                "sha256": step.sha256,
+            }
+            for step in scenario.steps
+        ],
+        "sha256": scenario.sha256,
+    }
+
+
+def _list_or_name(value: Any, text: str) -> Any:
+    """Return a list that was given as YAML; anything else is a name as it was written ("6-5" may look like a date)."""
+    return value if isinstance(value, list) else text
+
+
+def _table(scenario: Scenario, data: str, convention: str) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from faircl.scenario import short_task
+
+    what = f"protocol {scenario.protocol}" if scenario.by_domain else scenario.setting
+    title = Text(f"{data}, task {short_task(scenario.task)}, {what}, convention {convention}")
+    brings = "domains" if scenario.by_domain else "classes"
+    table = Table("step", brings, "images", "test images", "hidden", "leaked", "sha256", title=title)
+    for t, step in enumerate(scenario.steps):
+        names = step.domains or tuple(scenario.classes.names[i] for i in step.classes)
+        leaked = Text(f"{step.leaked:.1%}", "bold red" if step.leaked else "")
+        numbers = (str(len(step.images)), str(len(step.test_images)), f"{step.hidden:.1%}")
+        table.add_row(str(t), Text(_some(names)), *numbers, leaked, step.sha256[:12])
+    return table
+
+
+def _some(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:6])
+    return f"{len(names)}: {shown}, …" if len(names) > 6 else shown
+
+
+def _notes(scenario: Scenario) -> list[str]:
+    lines = [f"sha256 {scenario.sha256}"]
+    if worst := max(step.leaked for step in scenario.steps):
+        lines.append(
+            f"warning: up to {worst:.1%} of a step's test images have been trained on; scores on them are too good."
+        )
+    return lines

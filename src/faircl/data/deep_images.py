@@ -1,0 +1,154 @@
+"""Image files that Pillow cuts down or cannot read, as the numbers they hold: arrays, many-banded TIFFs, deep PNGs."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import zlib
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from faircl.data.masks import decode_raster
+from faircl.errors import UserError
+
+Stored = NDArray[Any]  # (H, W) or (H, W, C)
+
+_TIFF_SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_BITS, _SAMPLES, _PLANES = 258, 277, 284  # TIFF tags: bits per sample, samples per pixel, planar configuration
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_CHANNELS = {2: 3, 4: 2, 6: 4}  # PNG colour type: channels, of types with several
+
+# Pillow writes an error to the log for each TIFF of more than six bands before it declines it; they are read below.
+logging.getLogger("PIL.TiffImagePlugin").addFilter(lambda record: "samples per pixel" not in str(record.msg))
+
+
+def decode_npy(data: bytes, path: Path) -> Stored:
+    """Array (H, W) or (H, W, C) of a .npy file's bytes; nothing in it is ever executed."""
+    try:
+        stored: Stored = np.lib.format.read_array(BytesIO(data), allow_pickle=False)
+    except Exception as error:  # a broken header makes NumPy raise nearly anything
+        found = "an empty file" if not data else "not a complete array of numbers"
+        raise UserError(f"Image {path} cannot be decoded: it is {found}; save it again with numpy.save.") from error
+    return _checked(stored, path)
+
+
+def needs_tifffile(data: bytes, all_bands: bool, exact: bool) -> bool:
+    """Whether a file is a TIFF that Pillow cannot read, or not as wanted.
+
+    Of bands beyond red, green and blue (`all_bands`), of the low bits of deep colours (`exact`) and of pages it reads
+    nothing; deep colours in planes it reads wrongly.
+    """
+    if data[:4] not in _TIFF_SIGNATURES:
+        return False
+    try:
+        picture = Pillow.open(BytesIO(data))
+        tags: Any = getattr(picture, "tag_v2", {})
+        bits, samples, shown = max(tags.get(_BITS, (1,))), tags.get(_SAMPLES, 1), len(picture.getbands())
+        if samples != shown and (all_bands or shown < 3):
+            return True
+        return _has_equal_pages(picture) or (samples > 1 and bits > 8 and (exact or tags.get(_PLANES, 1) == 2))
+    except Exception:  # not for Pillow, or broken: then tifffile says so too
+        return True
+
+
+def _has_equal_pages(picture: Pillow.Image) -> bool:
+    """Whether further pages are as large as the first: bands, and no previews."""
+    size = picture.size
+    for page in range(1, getattr(picture, "n_frames", 1)):
+        picture.seek(page)
+        if picture.size == size:
+            return True
+    return False
+
+
+def decode_tiff(data: bytes, path: Path) -> Stored:
+    """Bands (H, W) or (H, W, C) of a TIFF file's bytes, whether they lie pixel by pixel, in planes or in pages."""
+    try:
+        tifffile = import_module("tifffile")
+    except ImportError as error:
+        raise UserError(
+            f"Image {path} is a TIFF that Pillow cannot read: it is broken, or has more bands, bits or pages than it "
+            "knows; for such files, pip install 'faircl[tiff]'."
+        ) from error
+    try:
+        with tifffile.TiffFile(BytesIO(data)) as file:
+            series = file.series[0]
+            axes, stored = str(series.axes), np.asarray(series.asarray())
+    except Exception as error:  # broken files make it raise nearly anything
+        if "imagecodecs" in str(error):
+            raise UserError(
+                f"Image {path} is compressed in a way that tifffile reads with imagecodecs only; "
+                "pip install imagecodecs, or save it with deflate compression."
+            ) from error
+        raise UserError(
+            f"Image {path} cannot be decoded: it is not a complete picture ({type(error).__name__}); copy or export it "
+            "again."
+        ) from error
+    spare = tuple(place for place, axis in enumerate(axes) if axis not in "YX" and stored.shape[place] == 1)
+    axes, stored = "".join(axis for place, axis in enumerate(axes) if place not in spare), stored.squeeze(spare)
+    if len(axes) > 3 or "Y" not in axes or "X" not in axes:
+        raise UserError(
+            f"Image {path} has shape {stored.shape}, axes {axes}; expected height, width and at most one axis of bands."
+        )
+    order = [axes.index("Y"), axes.index("X")]
+    return _checked(stored.transpose(order + [place for place in range(len(axes)) if place not in order]), path)
+
+
+def is_colour_png16(data: bytes) -> bool:
+    """Whether a file is a 16-bit PNG of several channels, of which Pillow keeps 8 bits."""
+    return data[:8] == _PNG_SIGNATURE and data[24:25] == b"\x10" and data[25] in _PNG_CHANNELS
+
+
+def decode_png16(data: bytes, path: Path) -> NDArray[np.uint16]:
+    """All 16 bits (H, W, C) of such a PNG's bytes; the alpha of grey is left out.
+
+    PNG filters relate each byte to the same byte of neighbouring pixels. Each of the 2·C bytes of a pixel is therefore
+    an 8-bit picture of its own, with the same filters, and these Pillow decodes.
+    """
+    decode_raster(data, path, "image")  # whatever is wrong with the file is found here
+    wide, high, _, kind, _, _, interlaced = struct.unpack(">IIBBBBB", data[16:29])
+    if interlaced:
+        raise UserError(
+            f"Image {path} is an interlaced 16-bit PNG, of which only 8 bits can be read; save it without interlacing."
+        )
+    size = 2 * _PNG_CHANNELS[kind]
+    packed = b"".join(body for name, body in _png_chunks(data) if name == b"IDAT")
+    rows = np.frombuffer(zlib.decompress(packed), np.uint8)[: high * (1 + wide * size)].reshape(high, 1 + wide * size)
+    filters, pixels = rows[:, :1], rows[:, 1:].reshape(high, wide, size)
+    planes = [_grey_png(np.hstack([filters, pixels[..., place]]), wide, high) for place in range(size)]
+    whole = np.stack([np.asarray(decode_raster(plane, path, "image")) for plane in planes], axis=-1)
+    deep = whole.view(">u2").astype(np.uint16)  # (H, W, C)
+    return deep[..., :1] if kind == 4 else deep
+
+
+def _png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    chunks, place = [], 8
+    while place + 8 <= len(data):
+        (length,) = struct.unpack_from(">I", data, place)
+        chunks.append((data[place + 4 : place + 8], data[place + 8 : place + 8 + length]))
+        place += 12 + length
+    return chunks
+
+
+def _grey_png(rows: NDArray[np.uint8], wide: int, high: int) -> bytes:
+    """Wrap filtered rows (H, 1 + W) as an 8-bit grey PNG."""
+    header = struct.pack(">IIBBBBB", wide, high, 8, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 0)), (b"IEND", b""))
+    return _PNG_SIGNATURE + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+    )
+
+
+def _checked(stored: Stored, path: Path) -> Stored:
+    """Refuse what is no image: other numbers than integers and floats, other shapes than (H, W) and (H, W, C)."""
+    if stored.dtype.kind not in "uif" or stored.dtype == np.int8:
+        raise UserError(f"Image {path} holds {stored.dtype} values; save it as uint8, uint16 or float32.")
+    if stored.ndim not in (2, 3) or stored.size == 0:
+        raise UserError(f"Image {path} has shape {stored.shape}; expected (height, width) or (height, width, bands).")
+    return stored
