@@ -76,7 +76,7 @@ def test_unknown_part(setting, words):
         ("scenario.setting=overlap", ["scenario.setting", "'overlapped'", "'overlap'"]),
         ("scenario.task=15", ["Setting scenario.task: expected '15-1', '6-2-3', 'offline', or class lists, found 15."]),
         ("scenario.task=[1, 2]", ["scenario.task: expected", "found [1, 2]"]),
-        ("scenario.order=3", ["scenario.order: expected class order", "found 3"]),
+        ("scenario.order=3", ["scenario.order: expected order of the classes", "found 3"]),
         ("method.window=4", ["method", "odd"]),
         ("method.clip=[2, 1]", ["method", "low ≤ high"]),
         ("method.normalise=true", ["method", "margin ≤ 2"]),

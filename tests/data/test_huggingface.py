@@ -199,6 +199,15 @@ def test_columns(hf: ModuleType, path: str, tmp_path: Path) -> None:
         HuggingFaceData(path, label_column="number", classes=NAMES)
 
 
+def test_a_split_without_masks_beside_others(hf: ModuleType, tmp_path: Path) -> None:
+    whole = table(hf, [picture(MASK)])
+    hf.DatasetDict({"test": whole.remove_columns("label"), "train": whole}).save_to_disk(tmp_path / "x")
+    data = HuggingFaceData(str(tmp_path / "x"), classes=NAMES)
+    np.testing.assert_array_equal(data.read("train", "000000").mask, MASK)
+    with pytest.raises(UserError, match=r"Split 'test' of .*x has no column 'label'\. It has: number, image; set data"):
+        data.ids("test")
+
+
 def test_classes_and_settings(path: str) -> None:
     with pytest.raises(UserError, match=r"does not name its classes; set data\.classes"):
         HuggingFaceData(path)

@@ -44,12 +44,16 @@ class HuggingFaceData:
         if background not in ("auto", "first", "none"):
             raise unknown_name("background setting", background, ("auto", "first", "none"))
         self.path, self.void = path, void
-        self._columns = (image_column, label_column)
-        library = _library()
-        splits = _load(library, path, config_name)
-        self._images = {name: self._pictures(library, rows, image_column, "image") for name, rows in splits.items()}
-        self._labels = {name: self._label_column(library, rows, label_column) for name, rows in splits.items()}
-        names = tuple(classes) if classes else self._named(next(iter(splits.values())).features[label_column])
+        self._image_column, self._label_column = image_column, label_column
+        self._splits = _load(_library(), path, config_name)
+        self._tables: dict[tuple[str, str], Any] = {}  # by split and column, made on first use
+        # A split without masks may lie beside others; wrong columns are found now all the same.
+        wanted = {image_column, label_column}
+        whole = [split for split, rows in self._splits.items() if wanted <= set(rows.column_names)]
+        first = (whole or list(self._splits))[0]
+        for column in (image_column, label_column):
+            self._table(first, column)
+        names = tuple(classes) if classes else self._named(self._splits[first].features[label_column])
         if repeated := [name for name in names if names.count(name) > 1]:
             raise UserError(f"data.classes names '{repeated[0]}' twice; names must differ.")
         if void < len(names):
@@ -62,11 +66,11 @@ class HuggingFaceData:
 
     def splits(self) -> tuple[str, ...]:
         """Names of the splits."""
-        return tuple(self._labels)
+        return tuple(self._splits)
 
     def ids(self, split: str) -> Sequence[str]:
         """Row numbers of a split, with leading zeros."""
-        count = len(self._rows(self._labels, split))
+        count = len(self._table(split, self._label_column))
         digits = max(_DIGITS, len(str(count - 1)))
         return tuple(f"{row:0{digits}d}" for row in range(count))
 
@@ -83,8 +87,7 @@ class HuggingFaceData:
 
     def read_mask(self, split: str, id: str) -> Mask:
         """Mask (H, W) of one row, its values checked."""
-        column = self._columns[1]
-        cell, source = self._cell(self._labels, split, id, column), self._source(split, id, column)
+        cell, source = self._cell(split, id, self._label_column), self._source(split, id, self._label_column)
         if isinstance(cell, Mapping):
             data = _bytes_of(cell, source, "mask")
             if _is_colour(data):
@@ -99,50 +102,51 @@ class HuggingFaceData:
         return fit_mask(with_void, len(self.classes.names), str(source), "data.classes")
 
     def _read_image(self, split: str, id: str) -> Image:
-        column = self._columns[0]
-        source = self._source(split, id, column)
-        return decode_image(_bytes_of(self._cell(self._images, split, id, column), source, "image"), source)
+        cell, source = self._cell(split, id, self._image_column), self._source(split, id, self._image_column)
+        return decode_image(_bytes_of(cell, source, "image"), source)
 
     def _source(self, split: str, id: str, column: str) -> Path:
         return Path(f"{self.path}:{split}:{id}:{column}")  # for errors
 
-    def _cell(self, table: Mapping[str, Any], split: str, id: str, column: str) -> Any:
-        rows = self._rows(table, split)
+    def _cell(self, split: str, id: str, column: str) -> Any:
+        rows = self._table(split, column)
         if not (id.isdecimal() and int(id) < len(rows)):
             raise UserError(f"No row '{id}' in split '{split}' of {self.path}; it has 0 to {len(rows) - 1}.")
         if (cell := rows[int(id)][column]) is None:
             raise UserError(f"Row {id} of split '{split}' of {self.path} has no {column}; remove the row or fill it.")
         return cell
 
-    def _rows(self, table: Mapping[str, Any], split: str) -> Any:
-        if split not in table:
-            raise UserError(
-                f"Data set {self.path} has no split '{split}'.{did_you_mean(split, table)} It has: {', '.join(table)}."
-            )
-        if not len(table[split]):
-            raise UserError(f"Split '{split}' of {self.path} is empty; expected at least one row.")
-        return table[split]
+    def _table(self, split: str, column: str) -> Any:
+        """Return one column of a split, pictures in it undecoded."""
+        if (split, column) not in self._tables:
+            self._tables[split, column] = self._make_table(split, column)
+        return self._tables[split, column]
 
-    def _pictures(self, library: Any, rows: Any, column: str, key: str) -> Any:
-        """One column of pictures, undecoded: rows of bytes or paths."""
-        if column not in rows.column_names:
+    def _make_table(self, split: str, column: str) -> Any:
+        key = "image_column" if column == self._image_column else "label_column"
+        if split not in self._splits:
+            have = ", ".join(self._splits)
             raise UserError(
-                f"Data set {self.path} has no column '{column}'.{did_you_mean(column, rows.column_names)} It has: "
-                f"{', '.join(rows.column_names)}; set data.{key}_column to one of them."
+                f"Data set {self.path} has no split '{split}'.{did_you_mean(split, self._splits)} It has: {have}."
             )
+        rows, columns = self._splits[split], self._splits[split].column_names
+        if column not in columns:
+            raise UserError(
+                f"Split '{split}' of {self.path} has no column '{column}'.{did_you_mean(column, columns)} It has: "
+                f"{', '.join(columns)}; set data.{key} to one of them."
+            )
+        if not len(rows):
+            raise UserError(f"Split '{split}' of {self.path} is empty; expected at least one row.")
+        library, feature = _library(), rows.features[column]
+        if key == "label_column" and (isinstance(feature, library.Array2D) or _inner(feature) is not None):
+            return rows.select_columns([column])
         try:
             return rows.select_columns([column]).cast_column(column, library.Image(decode=False))
         except Exception as error:  # Arrow raises nearly anything
             raise UserError(
-                f"Column '{column}' of {self.path} holds {rows.features[column]}; expected pictures: set "
-                f"data.{key}_column to one of: {', '.join(rows.column_names)}."
+                f"Column '{column}' of {self.path} holds {feature}; expected pictures: set data.{key} to one of: "
+                f"{', '.join(columns)}."
             ) from error
-
-    def _label_column(self, library: Any, rows: Any, column: str) -> Any:
-        feature = rows.features.get(column)
-        if isinstance(feature, library.Array2D) or _inner(feature) is not None:
-            return rows.select_columns([column])
-        return self._pictures(library, rows, column, "label")
 
     def _named(self, feature: Any) -> tuple[str, ...]:
         names = getattr(_inner(feature), "names", None)
