@@ -48,12 +48,12 @@ def test_unknown_split(on_folder):
 
 def test_mask_without_image(on_folder, street):
     (street / "images/train/train-00003.png").unlink()
-    on_folder("1 mask with no image: train-00003.png")
+    on_folder("1 mask with no image: masks/train/train-00003.png")
 
 
 def test_image_without_mask(on_folder, street):
     (street / "masks/test/test-00001.png").unlink()
-    on_folder("1 image with no mask: test-00001.png")
+    on_folder("1 image with no mask: images/test/test-00001.png")
 
 
 def test_sizes_that_differ(on_folder, street):

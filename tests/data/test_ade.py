@@ -97,7 +97,7 @@ def test_images_without_masks_are_not_dropped(ade: Path) -> None:
     for n in range(3, 7):
         save_image(ade / "images" / "training" / f"ADE_train_{n}.jpg", FIRST)
     with pytest.raises(
-        UserError, match=r"has 4 images with no mask: ADE_train_3\.jpg, .*, \.\.\.; unpack .*annotations.training again"
+        UserError, match=r"has 4 images with no mask: images/training/ADE_train_3\.jpg, .*, \.\.\.; unpack or add"
     ):
         AdeData(ade).ids("training")
     assert AdeData(ade).ids("validation") == ("ADE_val_1",)

@@ -123,7 +123,7 @@ def test_joined_splits_and_pickle(panoptic: Path) -> None:
     copy = pickle.loads(pickle.dumps(data))
     (panoptic / "annotations" / "panoptic_val2017.json").unlink()  # a fresh listing would now fail
     assert copy.read("train2017+val2017", "a").mask.tolist() == IDS
-    assert copy.label_key("train2017+val2017", "c") == copy.label_key("val2017", "a")
+    assert copy.label_key("train2017+val2017", "c") == copy.label_key("train2017+val2017", "a")
 
 
 def test_panoptic_masks_alone_and_left_out_files(panoptic: Path) -> None:

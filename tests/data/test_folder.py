@@ -231,16 +231,16 @@ def test_empty_split(root: Path) -> None:
 
 def test_image_without_mask(root: Path) -> None:
     (root / "masks" / "train" / "b.png").unlink()
-    refused(root, r"images.train has 1 image with no mask: b\.png; expected .*masks.train.b\.png")
+    refused(root, r"has 1 image with no mask: images/train/b\.png; expected .*masks.train.b\.png")
     for id in "cdef":
         add(root, id)
         (root / "masks" / "train" / f"{id}.png").unlink()
-    refused(root, r"has 5 images with no mask: b\.png, c\.png, d\.png, \.\.\.;")
+    refused(root, r"has 5 images with no mask: images/train/b\.png, images/train/c\.png, images/train/d\.png, \.\.\.;")
 
 
 def test_mask_without_image(root: Path) -> None:
     (root / "images" / "train" / "b.png").unlink()
-    refused(root, r"masks.train has 1 mask with no image: b\.png; expected .*images.train.b\.jpg")
+    refused(root, r"has 1 mask with no image: masks/train/b\.png; expected .*images.train.b\.jpg")
 
 
 def test_two_images_of_one_id(root: Path) -> None:

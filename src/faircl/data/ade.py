@@ -22,7 +22,6 @@ from faircl.data.file_data import (
     Listing,
     list_files,
     open_root,
-    some,
     subfolders,
 )
 from faircl.data.images import RGB, ImageReading
@@ -57,16 +56,12 @@ class AdeData(FileData):
         images: dict[str, str] = {}
         if os.path.isdir(image_folder):
             images, _ = list_files(image_folder, IMAGE_SUFFIXES)
-        if bare := [id + images[id] for id in images if id not in masks]:
-            raise UserError(
-                f"{image_folder} has {some(bare, 'image', 'no mask')}; unpack {self.root / 'annotations' / split} "
-                "again or remove the images."
-            )
         files = {
             id: Files(f"images/{split}/{id}{images[id]}" if id in images else None, f"annotations/{split}/{id}{suffix}")
             for id, suffix in masks.items()
         }
-        return Listing(files, tuple(f"annotations/{split}/{name}" for name in skipped))
+        bare = tuple(f"images/{split}/{id}{suffix}" for id, suffix in images.items() if id not in masks)
+        return Listing(files, tuple(f"annotations/{split}/{name}" for name in skipped), bare)
 
 
 class AdeConfig(FileConfig):

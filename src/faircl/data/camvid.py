@@ -19,7 +19,7 @@ from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, FileData, Files
 from faircl.data.images import RGB, ImageReading
 from faircl.data.masks import ColourTable
 from faircl.data.painted import PaintedCoding
-from faircl.data.pairs import check_masks, first_folder, found_in, list_pairs
+from faircl.data.pairs import first_folder, found_in, list_pairs
 from faircl.data.readers import FileConfig, Reader
 from faircl.data.sample import IGNORE, Classes
 from faircl.errors import UserError
@@ -65,9 +65,9 @@ class CamVidData(FileData):
                 skipped.append(path)
             elif camvid_split(id) == split:
                 masks[id] = path
-        check_masks(self.root, LABELS, {id: path for id, path in stills.items() if camvid_split(id) == split}, masks)
+        bare = tuple(path for id, path in stills.items() if camvid_split(id) == split and id not in masks)
         skipped += skipped_stills + [path for id, path in stills.items() if camvid_split(id) is None]
-        return Listing({id: Files(stills.get(id), masks[id]) for id in masks}, tuple(skipped))
+        return Listing({id: Files(stills.get(id), masks[id]) for id in masks}, tuple(skipped), bare)
 
 
 class SegNetCamVidData(FileData):

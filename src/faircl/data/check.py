@@ -5,6 +5,7 @@ Images and masks are decoded in threads, one pair at a time in each; of a pair, 
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,8 @@ from functools import partial
 import numpy as np
 
 from faircl.data.faults import Looked, look_at_mask, look_at_pair
-from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, FileData, Files, Listing, list_files
+from faircl.data.file_data import FileData
 from faircl.data.findings import Fault, Report
-from faircl.data.folder import FolderData
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
 from faircl.progress import Reporter, Silence
@@ -32,8 +32,7 @@ def check_data(
     reporter = reporter or Silence()
     report = Report()
     seen: _Seen = {}
-    if type(data) is FolderData:
-        data = _LenientFolder(data)
+    data = copy.copy(data)  # listed anew, and leniently
     for split in dict.fromkeys(splits):
         ids = _list(data, split, report)
         report.checked[split] = len(ids)
@@ -43,29 +42,32 @@ def check_data(
 
 
 def _list(data: SegmentationData, split: str, report: Report) -> Sequence[str]:
-    """List a split; what keeps it from being listed is a finding."""
+    """List a split; what keeps it from being listed is a finding, and files without a partner are findings too."""
     try:
-        ids = data.ids(split)
+        if not isinstance(data, FileData):
+            return data.ids(split)
+        listing = data.relist(split)
     except UserError as error:
-        report.add(split, Fault("empty-split" if _is_empty(data, split) else "unlisted-split", None, str(error)))
-        ids = ()
-    else:
-        report.skipped[split] = data.skipped(split) if isinstance(data, FileData) else ()
-    if isinstance(data, _LenientFolder):
-        for part in split.split("+"):
-            for fault in data.bare.get(part, ()):
-                report.add(split, fault)
-    return ids
+        report.add(split, Fault("unlisted-split", None, str(error)))
+        return ()
+    report.skipped[split] = listing.skipped
+    jpegs = {_inner(name): name for name in listing.skipped if name.lower().endswith(_JPEG)}
+    for image in listing.bare:
+        report.add(split, _without_mask(image, jpegs.get(_inner(image))))
+    if not listing.files and not listing.bare:
+        report.add(split, Fault("empty-split", None, f"Split '{split}' of {data.root} holds neither image nor mask."))
+    return tuple(listing.files)
 
 
-def _is_empty(data: SegmentationData, split: str) -> bool:
-    """Whether a split cannot be listed because a part of it holds nothing."""
-    try:
-        if not isinstance(data, FileData) or not set(split.split("+")) <= set(data.splits()):
-            return False
-        return any(not data.list_split(part).files for part in split.split("+"))
-    except UserError:
-        return False
+def _inner(name: str) -> str:
+    """Return a file's path without its first folder and its extension: the same for an image and its mask."""
+    return os.path.splitext(name.partition("/")[2])[0]
+
+
+def _without_mask(image: str, jpeg: str | None) -> Fault:
+    if jpeg is None:
+        return Fault("no-mask", image, f"Image {image} has no mask; add it or remove the image.")
+    return Fault("jpeg-mask", jpeg, f"Mask {jpeg} is a JPEG file, whose compression changes class ids; save it as PNG.")
 
 
 def _check_split(
@@ -127,37 +129,3 @@ def _seen_before(looked: Looked, split: str, digest: bytes, seen: _Seen) -> Faul
         "from one of them."
     )
     return Fault("leak", looked.image, message)
-
-
-class _LenientFolder(FolderData):
-    """A folder whose files without a partner are not refused: masks stay in the list, images go to `bare`."""
-
-    def __init__(self, data: FolderData) -> None:
-        self.__dict__.update(data.__dict__)  # the same folder, read in the same way
-        self._listings = {}
-        self.bare: dict[str, tuple[Fault, ...]] = {}
-
-    def list_split(self, split: str) -> Listing:
-        """List the masks of a split, with their images where there are some."""
-        masks, skipped_masks = list_files(self.root / "masks" / split, MASK_SUFFIXES)
-        skipped = [f"masks/{split}/{name}" for name in skipped_masks]
-        images: dict[str, str] = {}
-        if os.path.isdir(self.root / "images"):
-            images, skipped_images = list_files(self.root / "images" / split, IMAGE_SUFFIXES)
-            skipped += [f"images/{split}/{name}" for name in skipped_images]
-        jpegs = {os.path.splitext(name)[0]: name for name in skipped_masks if name.lower().endswith(_JPEG)}
-        self.bare[split] = tuple(
-            self._without_mask(split, id + images[id], jpegs.get(id)) for id in images if id not in masks
-        )
-        files = {
-            id: Files(f"images/{split}/{id}{images[id]}" if id in images else None, f"masks/{split}/{id}{suffix}")
-            for id, suffix in masks.items()
-        }
-        return Listing(files, tuple(skipped))
-
-    def _without_mask(self, split: str, image: str, jpeg: str | None) -> Fault:
-        if jpeg is not None:
-            message = f"Mask {self.root / 'masks' / split / jpeg} is a JPEG file, whose compression changes class ids; "
-            return Fault("jpeg-mask", f"masks/{split}/{jpeg}", message + "save masks as PNG.")
-        message = f"Image {self.root / 'images' / split / image} has no mask in {self.root / 'masks' / split}; add it "
-        return Fault("no-mask", f"images/{split}/{image}", message + "or remove the image.")

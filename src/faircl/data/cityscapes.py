@@ -87,7 +87,8 @@ class CityscapesData(FileData):
         images = self._images(split)
         order = sorted(found, key=lambda id: id.split("/"))
         files = {id: Files(images.get(id), found[id][kind]) for id in order}
-        return Listing(files, tuple(f"gtFine/{split}/{name}" for name in skipped))
+        bare = tuple(path for id, path in images.items() if id not in found)
+        return Listing(files, tuple(f"gtFine/{split}/{name}" for name in skipped), bare)
 
     def label_key(self, split: str, id: str) -> str:
         """Return what a mask's labels depend on besides its bytes: how its kind is coded."""

@@ -170,9 +170,10 @@ class CocoStuffData(FileData):
 
     def list_split(self, split: str) -> Listing:
         """Pair the masks with the images; masks in other ids that lie among them are left out."""
-        files, skipped = list_pairs(self.root, _image_folder(self.root, split), f"{self._folder}/{split}")
-        others = {id: files.pop(id).mask for id in tuple(files) if id.endswith(_TRAIN_IDS)}
-        return Listing(files, (*skipped, *others.values()))
+        listed = list_pairs(self.root, _image_folder(self.root, split), f"{self._folder}/{split}")
+        files = {id: pair for id, pair in listed.files.items() if not id.endswith(_TRAIN_IDS)}
+        others = [pair.mask for id, pair in listed.files.items() if id not in files]
+        return Listing(files, (*listed.skipped, *others), listed.bare)
 
 
 def _image_folder(root: Path, split: str) -> str:

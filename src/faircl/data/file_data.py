@@ -26,10 +26,14 @@ class Files(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The files of a split by id, in the data set's own order, and files that were left out, below the root."""
+    """The files of a split by id, in the data set's own order.
+
+    `skipped` are files that belong to no image of the split, `bare` images that have no mask; both below the root.
+    """
 
     files: dict[str, Files]
     skipped: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
 
 
 class FileData:
@@ -85,14 +89,24 @@ class FileData:
         return tuple(self.listing(split).files)
 
     def skipped(self, split: str) -> tuple[str, ...]:
-        """Files found among a split's that are neither its images nor its masks, below the root."""
+        """Files found among a split's that belong to none of its images, below the root."""
         return self.listing(split).skipped
 
     def listing(self, split: str) -> Listing:
-        """List a split, or several joined by '+', once."""
+        """List a split, or several joined by '+', once; an error where images have no mask, or there is nothing."""
         if split not in self._listings:
-            self._listings[split] = self._list(split)
+            listing = self.list_leniently(split)
+            self.check_listing(split, listing)
+            self._listings[split] = listing
         return self._listings[split]
+
+    def check_listing(self, split: str, listing: Listing) -> None:
+        """Raise an error if a listing cannot be trained on."""
+        if listing.bare:
+            found = some(listing.bare, "image", "no mask")
+            raise UserError(f"{self.root} has {found}; unpack or add the masks, or remove the images.")
+        if not listing.files:
+            raise UserError(f"Split '{split}' of {self.root} is empty; expected at least one mask in it.")
 
     def mask_path(self, split: str, id: str) -> Path:
         """Path of an id's mask."""
@@ -139,18 +153,19 @@ class FileData:
             raise UserError(f"No image '{id}' in split '{split}' of {self.root}; ids are paths without extension.")
         return files
 
-    def _list(self, split: str) -> Listing:
-        parts = split.split("+")
-        if len(parts) == 1:
-            self.check_split(split)
-            listing = self.list_split(split)
-            if not listing.files:
-                raise UserError(f"Split '{split}' of {self.root} is empty; expected at least one mask in it.")
-            return listing
+    def relist(self, split: str) -> Listing:
+        """List a split anew and go on with it whatever is missing in it, for a check that names all problems."""
+        self._listings = {**self._listings, split: self.list_leniently(split)}
+        return self._listings[split]
+
+    def list_leniently(self, split: str) -> Listing:
+        """List a split, or several joined by '+', whatever is missing in it."""
         files: dict[str, Files] = {}
         skipped: list[str] = []
-        for part in parts:
-            listing = self.listing(part)
+        bare: list[str] = []
+        for part in split.split("+"):
+            self.check_split(part)
+            listing = self.list_split(part)
             if twice := files.keys() & listing.files.keys():
                 raise UserError(
                     f"Splits {split} of {self.root} cannot be joined: '{min(twice)}' and {len(twice) - 1} more ids are "
@@ -158,7 +173,8 @@ class FileData:
                 )
             files |= listing.files
             skipped += listing.skipped
-        return Listing(files, tuple(dict.fromkeys(skipped)))
+            bare += listing.bare
+        return Listing(files, tuple(dict.fromkeys(skipped)), tuple(bare))
 
     def check_split(self, split: str) -> None:
         """Raise an error if there is no such split."""

@@ -92,22 +92,26 @@ class FolderData(FileData):
             return Listing({id: Files(None, f"masks/{split}/{id}{masks[id]}") for id in masks}, tuple(skipped))
         images, skipped_images = list_files(image_folder, IMAGE_SUFFIXES)
         skipped += [f"images/{split}/{name}" for name in skipped_images]
-        if not images:
-            kinds = " ".join(sorted(IMAGE_SUFFIXES))
-            raise UserError(f"Split '{split}' is empty: {image_folder} holds no image ({kinds}); put some there.")
-        if bare := sorted(images.keys() - masks.keys()):
-            found = some([id + images[id] for id in bare], "image", "no mask")
-            raise UserError(
-                f"{image_folder} has {found}; expected {mask_folder / bare[0]}.png: add masks or remove images."
-            )
-        if orphans := sorted(masks.keys() - images.keys()):
-            found = some([id + masks[id] for id in orphans], "mask", "no image")
-            raise UserError(
-                f"{mask_folder} has {found}; expected {image_folder / orphans[0]}.jpg or alike: add images or remove "
-                "masks."
-            )
-        files = {id: Files(f"images/{split}/{id}{images[id]}", f"masks/{split}/{id}{masks[id]}") for id in images}
-        return Listing(files, tuple(skipped))
+        found = {id: f"images/{split}/{id}{suffix}" for id, suffix in images.items()}
+        files = {id: Files(found.get(id), f"masks/{split}/{id}{suffix}") for id, suffix in masks.items()}
+        return Listing(files, tuple(skipped), tuple(found[id] for id in found if id not in masks))
+
+    def check_listing(self, split: str, listing: Listing) -> None:
+        """Refuse images without a mask, and masks without an image unless there are no images at all."""
+        with_images = os.path.isdir(self.root / "images")
+        if with_images and not listing.bare and all(files.image is None for files in listing.files.values()):
+            folder, kinds = self.root / "images" / split.split("+")[0], " ".join(sorted(IMAGE_SUFFIXES))
+            raise UserError(f"Split '{split}' is empty: {folder} holds no image ({kinds}); put some there.")
+        if listing.bare:
+            expected = self.root / "masks" / os.path.splitext(listing.bare[0].removeprefix("images/"))[0]
+            found = some(listing.bare, "image", "no mask")
+            raise UserError(f"{self.root} has {found}; expected {expected}.png: add masks or remove images.")
+        orphans = [files.mask for files in listing.files.values() if files.image is None]
+        if with_images and orphans:
+            expected = self.root / "images" / os.path.splitext(orphans[0].removeprefix("masks/"))[0]
+            found = some(orphans, "mask", "no image")
+            raise UserError(f"{self.root} has {found}; expected {expected}.jpg or alike: add images or remove masks.")
+        super().check_listing(split, listing)
 
 
 def read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:

@@ -6,8 +6,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, Files, Listing, list_files, some
-from faircl.errors import UserError
+from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, Files, Listing, list_files
 
 
 def found_in(root: Path, folder: str, suffixes: Collection[str]) -> tuple[dict[str, str], list[str]]:
@@ -24,16 +23,8 @@ def first_folder(root: Path, *folders: str) -> str:
 
 
 def list_pairs(root: Path, image_folder: str, mask_folder: str) -> Listing:
-    """List the masks of a folder, and the images that are there; an image without a mask is an error."""
+    """List the masks of a folder, and the images that are there."""
     masks, skipped = found_in(root, mask_folder, MASK_SUFFIXES)
     images, skipped_images = found_in(root, image_folder, IMAGE_SUFFIXES)
-    check_masks(root, mask_folder, images, masks)
-    return Listing({id: Files(images.get(id), masks[id]) for id in masks}, tuple(skipped + skipped_images))
-
-
-def check_masks(root: Path, mask_folder: str, images: dict[str, str], masks: Collection[str]) -> None:
-    """Raise an error that names images, below the root by id, which have no mask."""
-    if bare := [path for id, path in images.items() if id not in masks]:
-        raise UserError(
-            f"{root} has {some(bare, 'image', 'no mask')}; unpack {root / mask_folder} again or remove the images."
-        )
+    bare = tuple(path for id, path in images.items() if id not in masks)
+    return Listing({id: Files(images.get(id), masks[id]) for id in masks}, tuple(skipped + skipped_images), bare)

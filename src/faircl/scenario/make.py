@@ -90,14 +90,14 @@ def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
 
 
 def say_skipped(data: SegmentationData, splits: Splits, reporter: Reporter) -> None:
-    """Name the files that lie among a split's and are neither image nor mask of it."""
+    """Name the files that lie among a split's and belong to none of its images."""
     if not isinstance(data, FileData):
         return
     for split in dict.fromkeys(splits):
         if skipped := data.skipped(split):
             more = ", …" if len(skipped) > 3 else ""
             reporter.say(
-                f"note: {len(skipped)} files of split {split} are neither images nor masks and were skipped: "
+                f"note: {len(skipped)} files of split {split} belong to none of its images and were skipped: "
                 f"{', '.join(skipped[:3])}{more} ('faircl data check' lists them)"
             )
 
