@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,21 @@ def cache_folder() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "faircl"
+
+
+def keep(path: Path, write: Callable[[BinaryIO], object]) -> bool:
+    """Write a file of the cache whole or not at all; return whether it could be written."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            write(file)
+        os.replace(beside, path)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        return False
+    return True
 
 
 class CountCache:
@@ -59,15 +75,6 @@ class CountCache:
         """Keep new counts; return whether they could be written."""
         for digest, (pixels, void, size) in counted.items():
             self.rows[digest] = np.array([*pixels, void, *size], np.int64)
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            digests = np.frombuffer(b"".join(self.rows), np.uint8).reshape(-1, DIGEST_BYTES)
-            with beside.open("wb") as file:
-                np.savez(file, digests=digests, rows=np.stack(list(self.rows.values())))
-            os.replace(beside, self.path)
-        except OSError:
-            with suppress(OSError):
-                beside.unlink(missing_ok=True)
-            return False
-        return True
+        digests = np.frombuffer(b"".join(self.rows), np.uint8).reshape(-1, DIGEST_BYTES)
+        rows = np.stack(list(self.rows.values()))
+        return keep(self.path, lambda file: np.savez(file, digests=digests, rows=rows))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from faircl.data.cache import cache_folder
+from faircl.data.cache import cache_folder, keep
 from faircl.data.file_data import FileData
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
@@ -57,13 +57,8 @@ class _Seen:
         self.marks.add(self._mark(split, id))
 
     def keep(self) -> None:
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text("\n".join(sorted(self.marks)), encoding="ascii")
-            os.replace(beside, self.path)
-        except OSError:
-            beside.unlink(missing_ok=True)
+        text = "\n".join(sorted(self.marks)).encode("ascii")
+        keep(self.path, lambda file: file.write(text))
 
     def _mark(self, split: str, id: str) -> str:
         parts = [self.data.label_key(split, id)]
