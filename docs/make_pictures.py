@@ -11,20 +11,21 @@ import base64
 import io
 import sys
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.index import index_labels
+from faircl.data.index import LabelIndex, index_labels
 from faircl.data.masks import VOID_COLOUR
 from faircl.data.sample import BACKGROUND, IGNORE, Mask, Sample
 from faircl.data.scenes import SceneData
 from faircl.data.stats import data_stats
 from faircl.report.data_plots import write_distribution
 from faircl.report.style import INK
-from faircl.scenario import CONVENTIONS, Convention, Scenario, apply_table, build_scenario, split_classes
+from faircl.scenario import CONVENTIONS, FULL, Scenario, apply_table, build_scenario, split_classes
 from faircl.scenario.scenario import Setting
 from faircl.transforms import CentreCrop
 
@@ -83,7 +84,7 @@ class Street(SceneData):
 
     def read_mask(self, split: str, id: str) -> Mask:
         """Mask of one id."""
-        mask = _middle(super().read_mask(split, id))
+        mask: NDArray[np.uint8] = _middle(super().read_mask(split, id))
         differs = np.zeros(mask.shape, bool)
         differs[:, :-1] |= mask[:, :-1] != mask[:, 1:]
         differs[:-1] |= mask[:-1] != mask[1:]
@@ -112,10 +113,7 @@ class Sheet:
     def picture(self, x: float, y: float, picture: Picture) -> None:
         """Show a picture, one unit per pixel, in a frame."""
         file = io.BytesIO()
-        shown = Pillow.fromarray(picture)
-        if shown.getcolors(64):
-            shown = shown.quantize(64, dither=Pillow.Dither.NONE)  # the same colours, in fewer bytes
-        shown.save(file, "PNG", optimize=True)
+        _as_picture(picture).save(file, "PNG", optimize=True)
         data = base64.b64encode(file.getvalue()).decode()
         high, wide = picture.shape[:2]
         self.parts.append(
@@ -127,21 +125,6 @@ class Sheet:
     def write(self, path: Path) -> None:
         """Write the file."""
         path.write_text("\n".join([*self.parts, "</svg>", ""]), encoding="utf-8", newline="\n")
-
-
-def make_scenario(
-    data: Street, setting: Setting, order: list[int | str], task: str, convention: Convention
-) -> Scenario:
-    """Build a scenario on the scenes."""
-    return build_scenario(
-        data.classes,
-        split_classes(task, order, data.classes),
-        index_labels(data, "train"),
-        index_labels(data, "test"),
-        task=task,
-        setting=setting,
-        convention=convention,
-    )
 
 
 def paint(labels: NDArray[np.uint16], mask: Mask, scenario: Scenario) -> Picture:
@@ -159,7 +142,8 @@ def draw_training(path: Path) -> None:
     """Draw one training image as every setting labels it at every step."""
     data = Street(size=WIDE)
     _, image, mask = data.read("train", TRAIN_IMAGE)
-    scenarios = [make_scenario(data, setting, ORDER, "6-2", CONVENTIONS["full"]) for setting in SETTINGS]
+    groups, train, test = split_classes("6-2", ORDER, data.classes), *_count(data)
+    scenarios = [build_scenario(data.classes, groups, train, test, task="6-2", setting=one) for one in SETTINGS]
     sheet = _new_sheet("One training image under three settings", scenarios[0], "step", image, mask)
     for row, scenario in enumerate(scenarios):
         cells = [
@@ -174,16 +158,16 @@ def draw_evaluation(path: Path) -> None:
     """Draw one test image as every convention labels it after every step."""
     data = Street(size=WIDE)
     _, image, mask = data.read("test", TEST_IMAGE)
-    crop = CentreCrop(HIGH)  # the short side's own length: nothing is resized, so that the crop can be seen
+    groups, train, test = split_classes("2-2-6", ORDER[::-1], data.classes), *_count(data)
     scenarios = {
-        name: make_scenario(data, "overlapped", ORDER[::-1], "2-2-6", convention)
-        for name, convention in CONVENTIONS.items()
+        one: build_scenario(data.classes, groups, train, test, task="2-2-6", convention=one)
+        for one in CONVENTIONS.values()
     }
-    sheet = _new_sheet("One test image under three conventions", scenarios["full"], "after step", image, mask)
+    sheet = _new_sheet("One test image under three conventions", scenarios[FULL], "after step", image, mask)
     for kind in ("under", "over"):
         sheet.box(_left(0) + (WIDE - HIGH) / 2 + 1, _TOP + 1, HIGH - 2, HIGH - 2, kind)
-    for row, (name, scenario) in enumerate(scenarios.items()):
-        convention = CONVENTIONS[name]
+    crop = CentreCrop(HIGH)  # the short side's own length: nothing is resized, and the crop can be seen in the image
+    for row, (convention, scenario) in enumerate(scenarios.items()):
         seen = crop.mask(mask) if convention.crop else mask
         cells = [
             paint(apply_table(scenario.test_table(t, convention), seen), seen, scenario)
@@ -191,7 +175,7 @@ def draw_evaluation(path: Path) -> None:
             else None
             for t, step in enumerate(scenario.steps)
         ]
-        _draw_row(sheet, row, name, cells, "not tested on:", "shows no class so far")
+        _draw_row(sheet, row, convention.name, cells, "not tested on:", "shows no class so far")
     sheet.write(path)
 
 
@@ -281,12 +265,26 @@ def _draw_entry(sheet: Sheet, x: int, line: int, picture: Picture, name: str) ->
     sheet.text(x + 25, _TOP + 10 + 18 * line, name, "small")
 
 
+def _count(data: Street) -> tuple[LabelIndex, LabelIndex]:
+    return index_labels(data, "train"), index_labels(data, "test")
+
+
+def _as_picture(picture: Picture) -> Pillow.Image:
+    """Return pixels as a picture: one of few colours with a palette, which takes fewer bytes."""
+    colours, places = np.unique(picture.reshape(-1, 3), axis=0, return_inverse=True)
+    if len(colours) > 256:
+        return Pillow.fromarray(picture)
+    shown = Pillow.fromarray(places.reshape(picture.shape[:2]).astype(np.uint8))
+    shown.putpalette(colours.tobytes())
+    return shown
+
+
 def _few_colours(image: Picture) -> Picture:
     """Return an image in steps of 16, which takes less than half the bytes."""
     return image // 16 * 16 + 8
 
 
-def _middle(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _middle(picture: NDArray[Any]) -> NDArray[Any]:
     """Return the middle HIGH rows."""
     top = (len(picture) - HIGH) // 2
     return picture[top : top + HIGH]

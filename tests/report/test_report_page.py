@@ -202,13 +202,30 @@ def test_comparison_of_unlike_runs_says_so_and_takes_a_table(tmp_path, no_plots)
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("labels_sha256", True), ("task", True), ("setting", True), ("sha256", False)]
+    ("key", "said"),
+    [("labels_sha256", True), ("task", True), ("setting", True), ("protocol", True), ("sha256", False)],
 )
 def test_comparison_minds_data_task_and_setting_but_not_the_steps(key, said, tmp_path, no_plots):
     first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b")
     _change_scenario(second, **{key: "other"})  # joint training differs in the sha256 of its steps alone
     _, page = read(write_comparison_page(tmp_path, [("x", first), ("y", second)]))
-    assert ("differ in data, task or setting" in page.text) == said
+    assert ("differ in data, task, setting or convention" in page.text) == said
+
+
+def test_pages_say_convention_domains_and_leaks(tmp_path, no_plots):
+    run = make_run(tmp_path / "a")
+    _, page = read(write_run_page(run))
+    assert "Scored by the convention full." in page.text
+    assert "trained on" not in page.text.replace("trained on it", "")
+    steps = json.loads((run / "scenario.json").read_text())["steps"]
+    steps = [step | {"domains": ["ulm", "jena"], "leaked": 0.25} for step in steps]
+    _change_scenario(run, steps=steps, protocol="plop")
+    _, page = read(write_run_page(run))
+    assert "25.0\N{NO-BREAK SPACE}% of the last step's test images have been trained on." in page.text
+    assert "domains: ulm, jena" in page.text
+    assert "(by domain, plop)" in page.text
+    _, page = read(write_comparison_page(tmp_path, [("x", run), ("y", make_run(tmp_path / "b"))]))
+    assert "tested on images they have been trained on" in page.text
 
 
 def _change_scenario(run_dir, **changes):

@@ -110,6 +110,9 @@ def run_summary(run: Run) -> str:
         text.append(f"Since their best step the old classes have {verb} {show(abs(lost), 1)} points on average")
     if len(run.steps) > 1 and not math.isnan(run.average):
         text.append(f"Averaged over the steps, the mean IoU is {_percent(run.average)}")
+    text.append(f"Scored by the convention {final.convention}")
+    if run.leaked > 0:
+        text.append(f"Mind that {_percent(100 * run.leaked)} of the last step's test images have been trained on")
     return ". ".join(text) + "."
 
 
@@ -127,9 +130,12 @@ def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
             if len(leaders) < len(known):
                 text.append(f"{what}: {' and '.join(leaders)}, {shown}\N{NO-BREAK SPACE}{unit}")
     # Not the sha256 of the whole scenario: joint training has its own steps, yet is there to be compared with.
-    scenarios = {tuple(run.scenario.get(key) for key in ("labels_sha256", "task", "setting")) for _, run in runs}
+    keys = ("labels_sha256", "task", "setting", "protocol")
+    scenarios = {(*(run.scenario.get(key) for key in keys), run.final.convention) for _, run in runs}
     if len(scenarios) > 1:
-        text.append("Mind that the runs differ in data, task or setting: see the details below")
+        text.append("Mind that the runs differ in data, task, setting or convention: see the details below")
+    if any(run.leaked > 0 for _, run in runs):
+        text.append("Mind that runs were tested on images they have been trained on: see the details below")
     return ". ".join(text) + "."
 
 

@@ -76,8 +76,16 @@ class Run:
         """Data, task and setting in words, as far as they are known: "voc 15-1 (overlapped)"."""
         scenario = {**_mapping(self.config.get("scenario")), **self.scenario}
         setting = f"({scenario['setting']})" if scenario.get("setting") else ""
+        if (scenario.get("protocol") or "classes") != "classes":
+            setting = f"(by domain, {scenario['protocol']})"
         words = (self._named("data"), short_task(str(scenario.get("task") or "")), setting)
         return " ".join(word for word in words if word) or self.folder.name
+
+    @property
+    def leaked(self) -> float:
+        """Share of the test images of the last evaluated step that have been trained on."""
+        steps = self.scenario.get("steps", [])[: len(self.steps)]
+        return float(steps[-1].get("leaked", 0.0)) if steps else 0.0
 
     def predictions(self, example: int) -> dict[int, Path]:
         """Step to the file of its prediction for an example, where there is one."""
