@@ -66,7 +66,6 @@ text { font: 13px system-ui, sans-serif; fill: #1c1e21 }
 .over { fill: none; stroke: #ffffff; stroke-width: 2; stroke-dasharray: 6 5 }
 @media (prefers-color-scheme: dark) { text { fill: #e4e6ea } .card { fill: #1e2129 } }"""
 PLOT_THEME = f"""\
-text {{ white-space: pre }}
 @media (prefers-color-scheme: dark) {{
   [style*="fill: #ffffff"] {{ fill: #1e2129 !important }}
   text {{ fill: #e4e6ea !important }}

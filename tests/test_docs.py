@@ -1,17 +1,26 @@
-"""The documentation says what the code does: its example runs, and its tables hold today's defaults."""
+"""The documentation says what the code does: its example runs, its tables hold today's defaults, its pictures too."""
 
+import base64
+import io
 import re
 from importlib.metadata import EntryPoint
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 from pydantic import BaseModel
 
 from faircl.config import EvalConfig, OptimConfig, ScenarioConfig, TrainConfig
-from faircl.data.readers import FolderConfig, SceneConfig
+from faircl.data.findings import KINDS
+from faircl.data.readers import ReaderConfig
 from faircl.methods.faircl import FairCLConfig
-from faircl.registry import MODELS
+from faircl.registry import MODELS, READERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -90,7 +99,8 @@ def plain(value: object) -> object:
         ("configuration.md", "scenario", [ScenarioConfig]),
         ("configuration.md", "eval", [EvalConfig]),
         *(("networks.md", name, [MODELS.get(name).Config]) for name in MODELS.builtin),
-        ("configuration.md", "data", [SceneConfig, FolderConfig]),
+        *(("data.md", name, [READERS.get(name).Config]) for name in READERS.builtin),
+        ("configuration.md", "data", [ReaderConfig]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -105,8 +115,96 @@ def test_every_setting_is_in_its_table_with_its_default(page, heading, models):
     assert documented == {name: plain(default) for name, default in expected.items()}
 
 
+def test_every_reader_is_listed_and_linked_to():
+    rows = tables("data.md", "Data sets")
+    linked = [match[1] for row in rows if (match := re.fullmatch(r"\[`(.+)`\]\(#\1\)", row))]
+    assert sorted(linked) == sorted(READERS.builtin)
+    section = (DOCS / "configuration.md").read_text(encoding="utf-8").partition("## data\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"\(data\.md#([^)]+)\)", section)) == sorted(READERS.builtin)
+
+
+def test_every_problem_that_a_check_finds_is_in_the_table():
+    rows = tables("data.md", "Checking")
+    assert rows.pop("problem") == "severity"
+    assert list(rows.items()) == [(kind, about.severity) for kind, about in KINDS.items()]
+
+
 @pytest.mark.parametrize("page", sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")}))
 def test_links_between_files_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
     targets = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
     assert [link for link in targets if not (page.parent / link).exists()] == []
+
+
+# ---- the pictures
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ModuleType:
+    """Return the script that draws them."""
+    spec = spec_from_file_location("make_pictures", DOCS / "make_pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def drawn(pictures: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the pictures, drawn now."""
+    folder = tmp_path_factory.mktemp("pictures")
+    pictures.main(folder)
+    return folder
+
+
+def elements(path: Path) -> list[tuple[Any, ...]]:
+    """Everything an SVG file shows, embedded PNGs as pixels: how well they are compressed does not matter."""
+    shown: list[tuple[Any, ...]] = []
+    for element in ElementTree.parse(path).iter():
+        about, pixels = dict(element.attrib), None
+        if href := about.pop("href", ""):
+            file = io.BytesIO(base64.b64decode(href.partition("base64,")[2]))
+            pixels = np.asarray(Image.open(file).convert("RGB")).tobytes()
+        shown.append((element.tag.rpartition("}")[2], about, (element.text or "").strip(), pixels))
+    return shown
+
+
+def bars(path: Path) -> tuple[list[str], list[tuple[str, float]]]:
+    """Texts of a plot, and colour and height of its bars; the highest is 1. Neither depends on fonts or layout."""
+    texts, found = [], []
+    for element in ElementTree.parse(path).iter():
+        tag, style = element.tag.rpartition("}")[2], element.get("style", "")
+        if tag == "text":
+            texts.append((element.text or "").strip())
+        if tag == "path" and (fill := re.match(r"fill: (#\w+); stroke", style)) and element.get("clip-path"):
+            heights = [float(y) for _, y in re.findall(r"([\d.]+) ([\d.]+)", element.get("d", ""))]
+            found.append((fill[1], max(heights) - min(heights)))
+    highest = max(height for _, height in found)
+    return texts, [(colour, height / highest) for colour, height in found]
+
+
+@pytest.mark.parametrize("name", ["training-labels.svg", "evaluation-labels.svg"])
+def test_label_pictures_are_what_the_script_draws(drawn, name):
+    assert elements(DOCS / "images" / name) == elements(drawn / name), "run: python docs/make_pictures.py"
+
+
+def test_the_plot_of_classes_is_what_the_script_draws(drawn):
+    (texts, expected), (new_texts, found) = (bars(at / "class-distribution.svg") for at in (DOCS / "images", drawn))
+    assert len(expected) == 11  # ten classes and background
+    assert new_texts == texts, "run: python docs/make_pictures.py"
+    assert [colour for colour, _ in found] == [colour for colour, _ in expected]
+    assert [height for _, height in found] == pytest.approx([height for _, height in expected], abs=0.01)
+
+
+def test_the_command_draws_the_same_plot(cli, drawn, tmp_path):
+    cli("data", "stats", "--data", "scenes", "--task", "6-4", "--plot", str(tmp_path / "classes.svg"))
+    assert bars(tmp_path / "classes.svg") == bars(drawn / "class-distribution.svg")
+
+
+def test_pictures_are_shown_described_and_small(pictures):
+    page = (DOCS / "data.md").read_text(encoding="utf-8")
+    shown = {name: text for text, name in re.findall(r"!\[(.*?)\]\(images/(.*?)\)", page)}
+    assert sorted(shown) == sorted(pictures.PICTURES)
+    assert all(len(text) > 40 for text in shown.values())
+    assert sum((DOCS / "images" / name).stat().st_size for name in shown) < 200_000

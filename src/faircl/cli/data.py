@@ -83,6 +83,7 @@ def stats(
     from faircl.data.index import index_labels
     from faircl.data.stats import data_stats
     from faircl.progress import ConsoleReporter
+    from faircl.scenario.make import say_skipped
 
     given = [f"scenario.{key}={value}" for key, value in (("task", task), ("order", order)) if value is not None]
     config, scenario = settings(data, root, overrides=[*given, *(overrides or ())])
@@ -93,6 +94,7 @@ def stats(
     opened = config.open()
     steps = _steps(opened, scenario)
     split = config.train if split is None else split
+    say_skipped(opened, (split,), ConsoleReporter())
     index = index_labels(opened, split, ConsoleReporter(), cache=not no_cache)
     found = data_stats(index, opened.classes)
     title = f"{config.name}, {split}: {found.images:,} images"

@@ -86,12 +86,12 @@ def print_stats(console: Console, title: str, stats: DataStats, steps: Mapping[i
 def print_report(console: Console, report: Report, everything: bool) -> None:
     """Print the kinds of problems with what to do, then the problems themselves."""
     grouped = report.by_kind()
-    skipped = [file for files in report.skipped.values() for file in files]
+    skipped = sorted({file for files in report.skipped.values() for file in files})  # some lie among several splits
     rows: list[tuple[str, str, int, str]] = [
         (KINDS[kind].severity, kind, len(found), KINDS[kind].advice) for kind, found in grouped.items()
     ]
     if skipped:
-        rows.append(("note", "skipped", len(skipped), "nothing, if they belong to neither images nor masks"))
+        rows.append(("note", "skipped", len(skipped), "nothing, if they are meant to belong to no image"))
     if rows:
         table = Table("", "problem", "count", "what to do", box=None, header_style="bold")
         for severity, kind, count, advice in rows:

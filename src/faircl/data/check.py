@@ -50,10 +50,11 @@ def _list(data: SegmentationData, split: str, report: Report) -> Sequence[str]:
     except UserError as error:
         report.add(split, Fault("unlisted-split", None, str(error)))
         return ()
-    report.skipped[split] = listing.skipped
     jpegs = {_inner(name): name for name in listing.skipped if name.lower().endswith(_JPEG)}
-    for image in listing.bare:
-        report.add(split, _without_mask(image, jpegs.get(_inner(image))))
+    found = {image: jpegs.get(_inner(image)) for image in listing.bare}
+    for image, jpeg in found.items():
+        report.add(split, _without_mask(image, jpeg))
+    report.skipped[split] = tuple(name for name in listing.skipped if name not in found.values())
     if not listing.files and not listing.bare:
         report.add(split, Fault("empty-split", None, f"Split '{split}' of {data.root} holds neither image nor mask."))
     return tuple(listing.files)

@@ -21,7 +21,7 @@ _ERRORS = {
     "no-mask": "add the masks or remove the images",
     "no-image": "add the images or remove the masks",
     "unreadable-mask": "copy or export them again",
-    "unreadable-image": "copy or export them again",
+    "unreadable-image": "as the sentence says; if broken, copy or export them again",
     "size-mismatch": "export the masks again at the size of their images",
     "unknown-ids": "add the missing classes, or write these pixels as void",
     "unknown-colours": "add the colours to the classes, or export without smoothing",

@@ -101,8 +101,17 @@ def _bars(axes: Axes, part: Sequence[ClassStats], colours: Mapping[int, str]) ->
 
 def _mark_boundary(axes: Axes, place: float) -> None:
     axes.axvline(place, color=INK, linewidth=0.8, linestyle=":")
-    for side, text in (("right", "major "), ("left", " minor")):
-        axes.annotate(text, (place, 1), xycoords=("data", "axes fraction"), ha=side, va="top", fontsize=8)
+    for side, text, points in (("right", "major", -4), ("left", "minor", 4)):
+        axes.annotate(
+            text,
+            (place, 1),
+            xytext=(points, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha=side,
+            va="top",
+            fontsize=8,
+        )
 
 
 def _group_colours(stats: DataStats) -> tuple[dict[int, str], list[Patch]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from faircl.data.file_data import FileData
@@ -76,7 +77,7 @@ def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
         raise UserError(
             f"Task '{config.task}' of this data set is published by domain, all classes at every step; say which "
             "protocol: clean (every domain split once), plop (as published; it tests on training images), or classes "
-            "(the task divides the classes), with --protocol or scenario.protocol."
+            "(the task divides the classes), with scenario.protocol (--protocol of scenario show)."
         )
     return "classes"
 
@@ -89,7 +90,7 @@ def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
     return Splits(pool, pool)
 
 
-def say_skipped(data: SegmentationData, splits: Splits, reporter: Reporter) -> None:
+def say_skipped(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
     """Name the files that lie among a split's and belong to none of its images."""
     if not isinstance(data, FileData):
         return
