@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from faircl.config import RunConfig, load_config, parse_config, recipe_about, recipe_names
+from faircl.config import RunConfig, load_config, parse_config, recipe_names, recipe_tree
 from faircl.errors import UserError
 
 MINIMAL = {"data": "scenes", "model": "small", "method": "finetune"}
@@ -30,7 +30,7 @@ def message(call, *args) -> str:
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_packaged_recipe_loads_says_what_it_is_and_survives_yaml(name):
     config = load_config(name)
-    assert recipe_about(name)
+    assert recipe_tree(name)["about"]
     assert parse_config(yaml.safe_load(config.to_yaml())) == config
 
 

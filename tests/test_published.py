@@ -222,9 +222,9 @@ def test_the_std_over_all_and_that_of_major_and_minor_classes(terms, difference)
 
 
 def test_the_headline_is_over_all_classes_or_of_groups():
-    assert published("ade-100-50").headline() == "all 36.99"
-    assert published("voc-10-1").headline() == "all 34.4"
-    assert published("cityscapes-11-5-ablation-2-cluster").headline() == "major 87.44, minor 53.37"
+    assert published("ade-100-50").entries[0].headline() == "all 36.99"
+    assert published("voc-10-1").entries[0].headline() == "all 34.4"
+    assert published("cityscapes-11-5-ablation-2-cluster").entries[0].headline() == "major 87.44, minor 53.37"
 
 
 def test_recipes_that_the_paper_has_no_number_for():

@@ -172,11 +172,6 @@ def recipe_tree(name: str) -> dict[str, Any]:
     return _read_tree(name, chain=())
 
 
-def recipe_about(name: str) -> str:
-    """Return a recipe's own words about itself."""
-    return str(recipe_tree(name).get("about", ""))
-
-
 def _packaged() -> list[str]:
     files = resources.files("faircl.recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
@@ -199,6 +194,9 @@ def parse_data(tree: dict[str, Any], overrides: Iterable[str] = ()) -> tuple[Rea
     """Apply overrides to the data and scenario of a tree and validate these two alone."""
     for override in overrides:
         tree = _merge(tree, _change(override))
+    for section in ("data", "scenario"):
+        if not isinstance(tree.get(section), dict):
+            raise UserError(f"Setting {section} is {tree.get(section)!r}; expected {section}.KEY=VALUE.")
     if unknown := sorted(tree.keys() - {"data", "scenario"}):
         raise UserError(f"Setting {unknown[0]} has no meaning here; expected data.KEY=VALUE or scenario.KEY=VALUE.")
     data: ReaderConfig = _part("data", READERS, tree["data"])

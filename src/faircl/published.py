@@ -65,10 +65,6 @@ class Published:
 
     entries: tuple[Entry, ...]
 
-    def headline(self) -> str:
-        """Return the main entry's headline."""
-        return self.entries[0].headline()
-
 
 def published(recipe: str) -> Published | None:
     """Return what the paper prints of a packaged recipe's run; None where it prints nothing."""

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def refuse(*_):
 def test_counts_equal_a_plain_loop_the_first_time_and_the_second(count, cache, tmp_path, monkeypatch):
     masks = make(tmp_path / "data", count)
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
-    monkeypatch.setattr(FolderData, "count_mask", refuse)
+    monkeypatch.setattr(MaskCoding, "count", refuse)
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
 
 
@@ -76,7 +77,7 @@ def test_the_cache_goes_by_content(cache, tmp_path, monkeypatch):
     os.rename(tmp_path / "data", tmp_path / "moved")
     for k in range(4):
         os.rename(tmp_path / f"moved/masks/train/{k:04d}.png", tmp_path / f"moved/masks/train/x{k}.png")
-    monkeypatch.setattr(FolderData, "count_mask", refuse)
+    monkeypatch.setattr(MaskCoding, "count", refuse)
     moved = index_labels(FolderData(tmp_path / "moved"), "train")
     assert [row.tolist() for row in moved.pixels] == [[(m == c).sum() for c in range(4)] for m in masks]
 
@@ -108,6 +109,16 @@ def test_a_damaged_cache_is_made_again(content, cache, tmp_path):
         np.savez(path, **content)
     else:
         path.write_bytes(content)
+    check(index_labels(data, "train"), masks)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:300], lambda data: data[:200] + b"?" + data[201:]])
+def test_a_cut_or_changed_cache_is_made_again(damage, cache, tmp_path):
+    masks = make(tmp_path / "data", 30)
+    data = FolderData(tmp_path / "data")
+    index_labels(data, "train")
+    path = CountCache(data.coding.fingerprint, 4).path
+    path.write_bytes(damage(path.read_bytes()))
     check(index_labels(data, "train"), masks)
 
 
@@ -159,6 +170,61 @@ def test_a_worker_that_is_killed_does_not_lose_a_mask(cache, tmp_path, monkeypat
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
 
 
+def test_a_worker_that_dies_between_two_chunks(cache, tmp_path, monkeypatch):
+    masks = make(tmp_path / "data", FEW + 1)
+    dies = "import sys; sys.path[:] = {path!r}; from faircl.data import count_pool as p; a = p._answer; "
+    dies += "p._answer = lambda sink, value: a(sink, value) or (isinstance(value, list) and sys.exit(0)); p.serve()"
+    monkeypatch.setattr("faircl.data.count_pool._WORKER", dies)
+    check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
+
+
+def merged(mask):
+    return np.where(mask == 2, 1, mask).astype(np.uint8)
+
+
+class OwnReading(FolderData):
+    def read_mask(self, split, id):
+        return merged(super().read_mask(split, id))
+
+
+class OwnDecoding(FolderData):
+    def decode_mask(self, split, id, data):
+        return merged(super().decode_mask(split, id, data))
+
+
+class OwnCounting(OwnDecoding):
+    def count_mask(self, split, id, data):
+        counted = FolderData.count_mask(FolderData(self.root), split, id, data)
+        pixels = counted.pixels.copy()
+        pixels[1:3] = pixels[1:3].sum(), 0
+        return counted._replace(pixels=pixels)
+
+
+@pytest.mark.parametrize("kind", [OwnReading, OwnDecoding, OwnCounting])
+def test_a_reader_with_a_way_of_its_own(kind, cache, tmp_path):
+    """What is counted is what is read, and no other reader is given its counts, nor it others'."""
+    masks = make(tmp_path / "data", 6)
+    for _ in range(2):
+        check(index_labels(kind(tmp_path / "data"), "train"), [merged(mask) for mask in masks])
+        check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
+
+
+def test_the_same_image_under_two_masks_is_one_image(cache, tmp_path):
+    from trees import voc_tree
+
+    from faircl.data.voc import VocData
+
+    ids = ["2007_a", "2007_b", "2007_c"]
+    shown = {id: np.full((2, 3), 5, np.uint8) for id in ids}
+    for images in (True, False):
+        root = voc_tree(tmp_path / str(images), {"val": {"2007_b": shown["2007_b"]}}, augmented=shown, images=images)
+        (root / "ImageSets/Segmentation/train_aug.txt").write_text("\n".join(ids))
+        data = VocData(root)
+        train, val = (index_labels(data, split) for split in ("train_aug", "val"))
+        assert val.files[0] == train.files[1]
+        assert len(set(train.files)) == 3
+
+
 def test_workers_know_nothing_of_torch():
     code = (
         "import sys; import faircl.data.count_pool, faircl.data.index, faircl.scenario; print('torch' in sys.modules)"
@@ -208,6 +274,13 @@ def test_the_short_way_is_taken_by_palette_pngs_and_not_by_others(tmp_path):
     for at in (20, len(data) // 2, len(data) - 20):  # any damage is left to Pillow
         assert count_index_png(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
     assert count_index_png(data[:-1]) is None
+    plte = data.index(b"PLTE")
+    length = int.from_bytes(data[plte - 4 : plte], "big")
+    assert count_index_png(data[: plte - 4] + data[plte + 8 + length :]) is None  # no palette
+    for wide in (0, 2**31 - 1):
+        header = wide.to_bytes(4, "big") + data[20:29]
+        check_sum = zlib.crc32(b"IHDR" + header).to_bytes(4, "big")
+        assert count_index_png(data[:16] + header + check_sum + data[33:]) is None
     Image.fromarray(values.astype(np.uint16)).save(tmp_path / "deep.png")
     Image.fromarray(values > 7).save(tmp_path / "one.png")
     for name in ("deep", "one"):
@@ -251,6 +324,8 @@ def test_many_classes_and_sixteen_bits(tmp_path):
     assert coded(tmp_path, coding, np.array([[0, 299, 65535, 255]], np.uint16)) == [[0, 299, 65535, 255]]
     assert coded(tmp_path, coding, np.array([[0, 7, 255]], np.uint8)) == [[0, 7, 65535]]
     assert coded(tmp_path, MaskCoding(3), np.array([[0, 2, 65535, 255]], np.uint16)) == [[0, 2, 255, 255]]
+    few = MaskCoding(300, ColourTable({(0, 0, 0): 0, (9, 9, 9): 1}, (1, 1, 1)))  # void is 255 in its table, not here
+    assert coded(tmp_path, few, np.array([[0, 1, 2]], np.uint8), [0, 0, 0, 1, 1, 1, 9, 9, 9]) == [[0, 65535, 1]]
 
 
 def test_fingerprints_tell_codings_apart():

@@ -54,3 +54,28 @@ def test_a_cache_that_cannot_be_kept_does_not_matter(street, silent, tmp_path, m
     monkeypatch.setenv("FAIRCL_CACHE", str(tmp_path / "file"))
     assert look(street, silent) == ["looking at images (train)"]
     assert look(street, silent) == ["looking at images (train)"]
+
+
+def test_what_was_in_order_is_remembered_though_another_is_not(street, silent):
+    (street / "images/train/train-00020.png").write_bytes(b"")
+    with pytest.raises(UserError, match="train-00020"):
+        look(street, silent)
+    counted = []
+    data = FolderData(street)
+    read = data.read
+    data.read = lambda split, id: counted.append(id) or read(split, id)
+    with pytest.raises(UserError, match="train-00020"):
+        verify_images(data, "train", data.ids("train"), silent())
+    assert len(counted) < 10
+
+
+def test_data_that_is_not_files_is_looked_at_too(silent):
+    class Broken:
+        def ids(self, split):
+            return ["a"]
+
+        def read(self, split, id):
+            raise UserError("image a is broken")
+
+    with pytest.raises(UserError, match="image a is broken"):
+        verify_images(Broken(), "train", ["a"], silent())

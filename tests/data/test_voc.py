@@ -224,7 +224,9 @@ def test_missing_lists(voc: Path) -> None:
 
 def test_listed_without_mask(voc: Path) -> None:
     save_list(voc / "splits" / "own.txt", ["2007_a", "x1", "x2", "x3", "x4"])
-    refused(voc, "own", r"own\.txt has 4 ids with no mask: x1, x2, x3, \.\.\.; expected .*SegmentationClass.x1\.png")
+    refused(
+        voc, "own", r"own\.txt of .* has 4 ids with no mask: x1, x2, x3, \.\.\.; expected .*SegmentationClass.x1\.png"
+    )
     write_list(voc, "train_aug", "2007_a\n2007_x\n")
     refused(
         voc, "train_aug", r"has 1 id with no mask: 2007_x; .*Aug.2007_x\.png: make them with 'faircl data prepare voc'"

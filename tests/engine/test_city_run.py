@@ -56,7 +56,7 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
     assert "protocol clean" in warning
     scenario = json.loads((whole.path / "scenario.json").read_text())
     assert [step["domains"] for step in scenario["steps"]] == [[city] for city in CITYSCAPES_CITIES]
-    assert scenario["steps"][-1]["leaked"] > 0
+    assert scenario["shares"][-1]["leaked"] > 0
     assert all(len(r["classes"]) == 19 for r in records)
     assert all(np.isfinite(list(r["miou"].values())[2]) for r in records)
     assert records[5]["miou"]["new"] is None  # a domain step has no new class
@@ -90,8 +90,9 @@ def test_clean_cities(method, city_train, silent, tmp_path):
 
 def test_joint_over_cities(city_train, tmp_path):
     run = city_train(tmp_path / "run", "method=joint", task="11-5", protocol="plop")
-    (step,) = json.loads((run.path / "scenario.json").read_text())["steps"]
-    assert (len(step["train"]), len(step["test"]), step["leaked"]) == (33, 9, 0)
+    scenario = json.loads((run.path / "scenario.json").read_text())
+    assert [(len(step["train"]), len(step["test"])) for step in scenario["steps"]] == [(33, 9)]
+    assert scenario["shares"] == [{"leaked": 0, "hidden": 0}]
     assert len(run.records("eval")) == 1
 
 

@@ -218,8 +218,9 @@ def test_pages_say_convention_domains_and_leaks(tmp_path, no_plots):
     assert "Scored by the convention full." in page.text
     assert "trained on" not in page.text.replace("trained on it", "")
     steps = json.loads((run / "scenario.json").read_text())["steps"]
-    steps = [step | {"domains": ["ulm", "jena"], "leaked": 0.25} for step in steps]
-    _change_scenario(run, steps=steps, protocol="plop")
+    shares = [{"leaked": 0.25, "hidden": 0.0} for _ in steps]
+    steps = [step | {"domains": ["ulm", "jena"]} for step in steps]
+    _change_scenario(run, steps=steps, shares=shares, protocol="plop")
     _, page = read(write_run_page(run))
     assert "25.0\N{NO-BREAK SPACE}% of the last step's test images have been trained on." in page.text
     assert "domains: ulm, jena" in page.text

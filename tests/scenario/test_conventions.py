@@ -10,6 +10,7 @@ from torchvision.transforms import functional as tv
 
 from faircl.data.index import LabelIndex
 from faircl.data.sample import Classes
+from faircl.errors import UserError
 from faircl.metrics import ConfusionMatrix, summarise
 from faircl.scenario import CONVENTIONS, apply_table, build_scenario
 from faircl.transforms import CentreCrop
@@ -118,6 +119,16 @@ def test_images_of_each_convention():
     assert [s.test_images for s in scenario(VOC_LIKE).steps] == [("x", "y", "z")] * 2
     for convention in ("plop", "mib"):  # y shows nothing but background, z a class of step 1
         assert [s.test_images for s in scenario(VOC_LIKE, convention).steps] == [("x",), ("x", "z")]
+
+
+@pytest.mark.parametrize("convention", ["plop", "mib"])
+def test_a_step_without_test_images_is_refused(convention):
+    pixels = np.array([[1, 5, 0], [1, 0, 5]])
+    train, test = (LabelIndex(("a", "b"), pixels), LabelIndex(("x",), pixels[1:]))
+    classes = Classes(("background", "cat", "dog"), background=True)
+    with pytest.raises(UserError, match="After step 0 no test image shows a class learned so far"):
+        build_scenario(classes, ((1,), (2,)), train, test, task="1-1", convention=CONVENTIONS[convention])
+    assert build_scenario(classes, ((1,), (2,)), train, test, task="1-1").steps[0].test_images == ("x",)
 
 
 @pytest.mark.parametrize("shape", [(40, 60), (60, 40), (33, 33), (97, 31), (10, 17), (16, 16), (8, 100)])

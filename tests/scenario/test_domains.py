@@ -123,6 +123,11 @@ def test_every_step_labels_every_class():
     assert with_background.channel_ids == (0, 1)
 
 
+def test_training_pixels_are_those_of_training_images():
+    scenario = build({"a": 10, "b": 10, "c": 10}, [["a"], ["b"]], "clean", order="abc")
+    assert scenario.pixels == (16, 16)  # one pixel of each class in each of 8 + 8 images; c is never trained on
+
+
 def test_too_few_images():
     with pytest.raises(UserError, match=r"Step 1 \(b\) has no training image: protocol plop keeps 80%"):
         build({"a": 5, "b": 1}, "1-1", "plop", order="ab")

@@ -31,10 +31,6 @@ def make(
     return build_scenario(Classes(tuple(names), True), split, train, test, task=task, setting=setting, joint=joint)
 
 
-def shares(hidden: float) -> dict[str, float]:
-    return {"leaked": 0.0, "hidden": hidden}
-
-
 def changed_pixel() -> np.ndarray:
     pixels = PIXELS.copy()
     pixels[0, 1] += 1
@@ -101,6 +97,7 @@ def test_json_round_trip_and_recomputed_digest():
     saved = json.loads(json.dumps(scenario.to_json(), indent=1))
     assert saved == scenario.to_json()
     digest = saved.pop("sha256")
+    assert len(saved.pop("shares")) == 2  # they follow from the rest
     canonical = json.dumps(saved, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     assert hashlib.sha256(canonical.encode()).hexdigest() == digest == scenario.sha256
 
@@ -120,9 +117,10 @@ def test_json_says_everything():
             {"id": 2, "name": "2", "step": 1, "pixels": 18},
         ],
         "steps": [
-            {"classes": [3, 1], "domains": [], "train": ["a", "c", "d"], "test": ["x", "y"]} | shares(9 / 51),
-            {"classes": [2], "domains": [], "train": ["b", "d"], "test": ["x", "y"]} | shares(9 / 37),
+            {"classes": [3, 1], "domains": [], "train": ["a", "c", "d"], "test": ["x", "y"]},
+            {"classes": [2], "domains": [], "train": ["b", "d"], "test": ["x", "y"]},
         ],
+        "shares": [{"leaked": 0.0, "hidden": 9 / 51}, {"leaked": 0.0, "hidden": 9 / 37}],
     }
 
 

@@ -14,17 +14,9 @@ from pydantic import Field
 
 from faircl.data.catalog import ADE
 from faircl.data.coding import MaskCoding
-from faircl.data.file_data import (
-    IMAGE_SUFFIXES,
-    MASK_SUFFIXES,
-    FileData,
-    Files,
-    Listing,
-    list_files,
-    open_root,
-    subfolders,
-)
+from faircl.data.file_data import FileData, Listing, open_root, subfolders
 from faircl.data.images import RGB, ImageReading
+from faircl.data.pairs import list_pairs
 from faircl.data.readers import FileConfig, Reader
 from faircl.data.sample import Classes
 from faircl.errors import UserError
@@ -51,17 +43,7 @@ class AdeData(FileData):
 
     def list_split(self, split: str) -> Listing:
         """List annotations/{split}, and the images that are there."""
-        masks, skipped = list_files(self.root / "annotations" / split, MASK_SUFFIXES)
-        image_folder = self.root / "images" / split
-        images: dict[str, str] = {}
-        if os.path.isdir(image_folder):
-            images, _ = list_files(image_folder, IMAGE_SUFFIXES)
-        files = {
-            id: Files(f"images/{split}/{id}{images[id]}" if id in images else None, f"annotations/{split}/{id}{suffix}")
-            for id, suffix in masks.items()
-        }
-        bare = tuple(f"images/{split}/{id}{suffix}" for id, suffix in images.items() if id not in masks)
-        return Listing(files, tuple(f"annotations/{split}/{name}" for name in skipped), bare)
+        return list_pairs(self.root, f"images/{split}", f"annotations/{split}")
 
 
 class AdeConfig(FileConfig):

@@ -7,6 +7,7 @@ copy, and never be out of date.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -37,7 +38,7 @@ def cache_folder() -> Path:
 
 def keep(path: Path, write: Callable[[BinaryIO], object]) -> bool:
     """Write a file of the cache whole or not at all; return whether it could be written."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")  # several machines may share a home
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
@@ -61,7 +62,8 @@ class CountCache:
         self.path = (folder or cache_folder()) / "labels" / f"{fingerprint}.npz"
         self.classes = classes
         self.rows: dict[bytes, NDArray[np.int64]] = {}
-        with suppress(OSError, ValueError, KeyError, EOFError), np.load(self.path, allow_pickle=False) as saved:
+        # Exception: what is wrong with a damaged archive comes in many kinds.
+        with suppress(Exception), np.load(self.path, allow_pickle=False) as saved:
             digests, rows = saved["digests"], saved["rows"]
             if rows.shape == (len(digests), classes + 3) and digests.shape[1:] == (DIGEST_BYTES,):
                 self.rows = dict(zip(map(bytes, digests), rows.astype(np.int64), strict=True))

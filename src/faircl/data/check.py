@@ -13,7 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from faircl.data.faults import Looked, look_at_mask, look_at_pair
+from faircl.data.count_pool import cores
+from faircl.data.faults import Examined, look_at_mask, look_at_pair
 from faircl.data.file_data import FileData
 from faircl.data.findings import Fault, Report
 from faircl.data.sample import SegmentationData
@@ -83,7 +84,7 @@ def _check_split(
     totals = np.zeros(len(data.classes.names), np.int64)
     counted = 0
 
-    def note(looked: Looked) -> None:
+    def note(looked: Examined) -> None:
         nonlocal totals, counted
         for fault in looked.faults:
             report.add(split, fault)
@@ -106,10 +107,10 @@ def _check_split(
 
 
 def _in_threads(
-    look: Callable[[str], Looked], ids: Sequence[str], note: Callable[[Looked], None], advance: Callable[[], None]
+    look: Callable[[str], Examined], ids: Sequence[str], note: Callable[[Examined], None], advance: Callable[[], None]
 ) -> None:
     """Look at all ids and note what was found in their order."""
-    pool = ThreadPoolExecutor(os.cpu_count())
+    pool = ThreadPoolExecutor(cores())
     try:
         for looked in pool.map(look, ids):
             note(looked)
@@ -118,7 +119,7 @@ def _in_threads(
         pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for all that is still to come
 
 
-def _seen_before(looked: Looked, split: str, digest: bytes, seen: _Seen) -> Fault | None:
+def _seen_before(looked: Examined, split: str, digest: bytes, seen: _Seen) -> Fault | None:
     """Say that an image is there twice; across splits, a network would be tested on what it was trained on."""
     first_split, first = seen.setdefault(digest, (split, looked.image))
     if (first_split, first) == (split, looked.image):

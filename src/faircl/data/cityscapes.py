@@ -29,6 +29,7 @@ from faircl.data.file_data import (
 )
 from faircl.data.images import RGB, ImageReading
 from faircl.data.masks import VOID_8BIT
+from faircl.data.pairs import found_in
 from faircl.data.readers import FileConfig, Reader
 from faircl.data.sample import BACKGROUND, IGNORE, Classes, Mask
 from faircl.errors import UserError, unknown_name
@@ -84,11 +85,11 @@ class CityscapesData(FileData):
         """List the masks of gtFine/{split}, city by city, and the images that are there."""
         found, skipped = self._annotations(split)
         kind = self._choose(split, found)
-        images = self._images(split)
+        images, others = self._images(split)
         order = sorted(found, key=lambda id: id.split("/"))
         files = {id: Files(images.get(id), found[id][kind]) for id in order}
         bare = tuple(path for id, path in images.items() if id not in found)
-        return Listing(files, tuple(f"gtFine/{split}/{name}" for name in skipped), bare)
+        return Listing(files, (*(f"gtFine/{split}/{name}" for name in skipped), *others), bare)
 
     def label_key(self, split: str, id: str) -> str:
         """Return what a mask's labels depend on besides its bytes: how its kind is coded."""
@@ -144,17 +145,11 @@ class CityscapesData(FileData):
             "make the missing ones from their polygons."
         )
 
-    def _images(self, split: str) -> dict[str, str]:
-        """Return the images of a split by id, below the root; none where there is no folder of them."""
-        folder = f"leftImg8bit/{split}"
-        if not os.path.isdir(self.root / folder):
-            return {}
-        images, _ = list_files(self.root / folder, IMAGE_SUFFIXES)
-        return {
-            name.removesuffix(_IMAGE_MARK): f"{folder}/{name}{suffix}"
-            for name, suffix in images.items()
-            if name.endswith(_IMAGE_MARK)
-        }
+    def _images(self, split: str) -> tuple[dict[str, str], list[str]]:
+        """Return the images of a split by id, and other files among them, below the root."""
+        found, skipped = found_in(self.root, f"leftImg8bit/{split}", IMAGE_SUFFIXES)
+        images = {name.removesuffix(_IMAGE_MARK): path for name, path in found.items() if name.endswith(_IMAGE_MARK)}
+        return images, skipped + [path for name, path in found.items() if not name.endswith(_IMAGE_MARK)]
 
 
 class CityscapesConfig(FileConfig):

@@ -26,7 +26,6 @@ from faircl.data.file_data import (
     Listing,
     cannot_list,
     open_root,
-    some,
     subfolders,
 )
 from faircl.data.images import RGB, ImageReading
@@ -90,15 +89,11 @@ class CocoPanopticData(FileData):
         masks, skipped = found_in(self.root, mask_folder, MASK_SUFFIXES)
         images, skipped_images = found_in(self.root, _image_folder(self.root, split), IMAGE_SUFFIXES)
         annotations = read_annotations(tree, path, {category: place for place, category in enumerate(self._categories)})
-        if lost := [id for id in annotations if id not in masks]:
-            raise UserError(
-                f"{path} has {some(lost, 'annotation', 'no mask')}; expected {self.root / mask_folder / lost[0]}.png: "
-                "unpack the PNGs there."
-            )
-        files = {id: Files(images.get(image), masks[id]) for id, (image, _) in annotations.items()}
+        bare = tuple(images.get(image, image) for id, (image, _) in annotations.items() if id not in masks)
+        files = {id: Files(images.get(image), masks[id]) for id, (image, _) in annotations.items() if id in masks}
         self._segments[split] = {id: segments for id, (_, segments) in annotations.items()}
         skipped += skipped_images + [masks[id] for id in masks if id not in annotations]
-        return Listing(files, tuple(skipped))
+        return Listing(files, tuple(skipped), bare)
 
     def label_key(self, split: str, id: str) -> str:
         """Return what a mask's labels depend on besides its bytes: the categories of its segments."""

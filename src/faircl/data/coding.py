@@ -121,8 +121,8 @@ class MaskCoding:
         ids[: len(palette)] = colours.lookup(palette)
         if (ids[counts > 0] < 0).any():
             return None
-        void = VOID_8BIT if self.classes <= MAX_UINT8_CLASSES else IGNORE
-        return np.where(ids == void, IGNORE, np.maximum(ids, 0)).astype(np.uint16)
+        meaning: Values = np.maximum(ids, 0).astype(np.uint16)
+        return meaning
 
     def _checked(self, counts: NDArray[np.int64], path: Path) -> Values:
         """Return the id of every stored value; an error if a value that occurs has none."""

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import BinaryIO, NamedTuple
@@ -30,6 +32,11 @@ _WORKER = "import sys; sys.path[:] = {path!r}; from faircl.data.count_pool impor
 _Chunk = tuple[int, Sequence[str]]
 
 
+def cores() -> int:
+    """Return how many cores this process may use, which may be fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Looked(NamedTuple):
     """A mask file: digest of its content and coding, what tells it from other files, its counts if not yet known."""
 
@@ -44,11 +51,22 @@ def look(data: FileData, split: str, id: str, known: Collection[bytes]) -> Looke
     content = file_bytes(path, "mask")
     digest = hashlib.blake2b(data.label_key(split, id).encode(), digest_size=DIGEST_BYTES)
     digest.update(content)
-    about = os.stat(path)
-    # Links are followed, so two names of one file have the same number. Some systems number nothing.
-    file = (about.st_dev, about.st_ino) if about.st_ino else str(path)
+    file = _identity(data, split, id, path)
     new = digest.digest() not in known
     return Looked(digest.digest(), file, data.count_mask(split, id, content) if new else None)
+
+
+def _identity(data: FileData, split: str, id: str, mask: Path) -> object:
+    """Return what tells an image from others: its file, or the name it would have, or else its mask's file.
+
+    Links are followed, so two names of one file are the same. Some systems number no files.
+    """
+    image = data.image_key(split, id)
+    for path in (mask,) if image is None else (data.root / image,):
+        with suppress(OSError):
+            about = os.stat(path)
+            return (about.st_dev, about.st_ino) if about.st_ino else str(path)
+    return image
 
 
 class _CannotServe(Exception):
@@ -67,7 +85,7 @@ def look_in_processes(
     for start in range(0, len(ids), CHUNK):
         chunks.put((start, ids[start : start + CHUNK]))
     results: list[Looked | None] = [None] * len(ids)
-    workers, lock = min(os.cpu_count() or 1, chunks.qsize()), Lock()
+    workers, lock = min(cores(), chunks.qsize()), Lock()
     with ThreadPoolExecutor(workers) as pool:
         drivers = [pool.submit(_drive, job, chunks, results, advance, lock) for _ in range(workers)]
         try:
@@ -104,6 +122,8 @@ def _drive(
             pickle.dump(ids, process.stdin)
             process.stdin.flush()
             answer = pickle.load(process.stdout)
+            if answer is None:
+                raise _CannotServe
             if isinstance(answer, str):
                 raise UserError(answer)
             results[start : start + len(ids)] = answer
@@ -113,7 +133,8 @@ def _drive(
     except (OSError, EOFError, pickle.UnpicklingError) as error:  # killed, for want of memory perhaps
         raise _CannotServe from error
     finally:
-        process.stdin.close()
+        with suppress(OSError):  # it flushes, and nobody may be there to read
+            process.stdin.close()
         process.stdout.close()
         process.wait()
 
@@ -144,6 +165,8 @@ def serve() -> None:
             _answer(sink, str(error))
         except (EOFError, BrokenPipeError, KeyboardInterrupt):
             return
+        except Exception:  # an outside reader's: it is raised where the caller sees it, counting there
+            _answer(sink, None)
 
 
 def _answer(sink: BinaryIO, value: object) -> None:

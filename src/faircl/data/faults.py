@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from faircl.data.cache import DIGEST_BYTES
 from faircl.data.coding import MaskCoding
 from faircl.data.file_data import FileData, Files
 from faircl.data.findings import Fault
@@ -19,10 +20,8 @@ from faircl.data.painted import PaintedCoding
 from faircl.data.sample import Mask, Sample, SegmentationData, void_id
 from faircl.errors import UserError
 
-DIGEST_BYTES = 16
 
-
-class Looked(NamedTuple):
+class Examined(NamedTuple):
     """A pair: its problems, the pixels of every class (K,) if the mask is in order, its image's name and digest."""
 
     faults: tuple[Fault, ...]
@@ -31,7 +30,7 @@ class Looked(NamedTuple):
     digest: bytes | None = None
 
 
-def look_at_pair(data: SegmentationData, split: str, id: str) -> Looked:
+def look_at_pair(data: SegmentationData, split: str, id: str) -> Examined:
     """Decode an image and its mask whole; where they are refused, find out for which of the two, or for both."""
     files = _files(data, split, id)
     image_name = files.image or files.mask
@@ -45,21 +44,21 @@ def look_at_pair(data: SegmentationData, split: str, id: str) -> Looked:
             kind = "size-mismatch" if isinstance(data, FileData) else "unreadable-image"
             faults = (*faults, Fault(kind, files.mask, _say(error, id)))
         # Two broken images may have the same bytes, none at all perhaps.
-        return Looked(faults, alone.pixels, image_name, None if of_image else _digest(data, split, id, None))
+        return Examined(faults, alone.pixels, image_name, None if of_image else _digest(data, split, id, None))
     faults, pixels = _count(sample.mask, len(data.classes.names), files.mask)
     if sample.image.shape[:2] != sample.mask.shape:  # file readers refuse it themselves
         faults = (*faults, Fault("size-mismatch", files.mask, _sizes(sample.image.shape, sample.mask.shape, id)))
-    return Looked(faults, pixels, image_name, _digest(data, split, id, sample))
+    return Examined(faults, pixels, image_name, _digest(data, split, id, sample))
 
 
-def look_at_mask(data: SegmentationData, split: str, id: str) -> Looked:
+def look_at_mask(data: SegmentationData, split: str, id: str) -> Examined:
     """Decode a mask; its image need not be there."""
     files = _files(data, split, id)
     try:
         mask = data.read_mask(split, id)
     except Exception as error:  # as above
-        return Looked((_fault_of_mask(data, split, id, files, error),))
-    return Looked(*_count(mask, len(data.classes.names), files.mask))
+        return Examined((_fault_of_mask(data, split, id, files, error),))
+    return Examined(*_count(mask, len(data.classes.names), files.mask))
 
 
 def refused_mask(content: bytes, path: Path, coding: MaskCoding | None, sentence: str) -> tuple[str, str]:

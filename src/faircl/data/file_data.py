@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from faircl.data.coding import Counted, MaskCoding
+from faircl.data.coding import Counted, MaskCoding, count_ids
 from faircl.data.images import RGB, ImageReading
 from faircl.data.masks import Palette, file_bytes
 from faircl.data.sample import Classes, Mask, Sample
@@ -67,8 +67,13 @@ class FileData:
         raise NotImplementedError
 
     def label_key(self, split: str, id: str) -> str:
-        """Return what a mask's labels depend on besides its bytes."""
-        return self.coding.fingerprint
+        """Return what a mask's labels depend on besides its bytes: counts are remembered by both.
+
+        A reader that decodes in a way of its own, and depends on more than the code that does it, says here on what.
+        """
+        own = type(self)
+        plain = own.decode_mask is FileData.decode_mask and own.count_mask is FileData.count_mask
+        return self.coding.fingerprint if plain else f"{self.coding.fingerprint}/{own.__module__}.{own.__qualname__}"
 
     def decode_mask(self, split: str, id: str, data: bytes) -> Mask:
         """Class ids (H, W) of a mask file's bytes."""
@@ -76,7 +81,13 @@ class FileData:
 
     def count_mask(self, split: str, id: str, data: bytes) -> Counted:
         """Count the classes of a mask file's bytes; as `decode_mask`, faster."""
+        if type(self).decode_mask is not FileData.decode_mask:
+            return count_ids(self.decode_mask(split, id, data), len(self.classes.names))
         return self.coding.count(data, self.mask_path(split, id))
+
+    def image_key(self, split: str, id: str) -> str | None:
+        """Return what tells an image from others where its file is not there; None where nothing does."""
+        return self._files(split, id).image
 
     def domain(self, split: str, id: str) -> str | None:
         """Domain (city, site, camera) an image belongs to: the first folder of its id, if it lies in one."""

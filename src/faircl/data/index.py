@@ -6,7 +6,6 @@ Images are not touched.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from faircl.data.cache import CountCache
 from faircl.data.coding import Counted, count_ids
-from faircl.data.count_pool import Looked, look, look_in_processes
+from faircl.data.count_pool import Looked, cores, look, look_in_processes
 from faircl.data.file_data import FileData
 from faircl.data.sample import SegmentationData
 from faircl.progress import Reporter, Silence
@@ -33,8 +32,7 @@ class LabelIndex:
     """Pixels of every class in every image of a split.
 
     Shapes: ids (N,); pixels (N, K) int64 by raw id; void (N,) int64; sizes (N, 2) int64, heights and widths. `files`
-    (N,) tells files apart: equal entries, even of two indices, are one and the same file. `contents` (N,) are digests
-    of the mask files; empty where the masks are not files.
+    (N,) tells images apart: equal entries, even of two indices, are one and the same image.
     """
 
     ids: tuple[str, ...]
@@ -42,7 +40,6 @@ class LabelIndex:
     void: NDArray[np.int64] | None = None
     sizes: NDArray[np.int64] | None = None
     files: tuple[object, ...] = ()
-    contents: tuple[bytes, ...] = ()
 
 
 def index_labels(
@@ -52,44 +49,50 @@ def index_labels(
     reporter = reporter or Silence()
     ids = tuple(data.ids(split))
     with reporter.task(f"counting classes ({split})", len(ids)) as task:
-        if not isinstance(data, FileData):
-            classes = len(data.classes.names)
+        classes = len(data.classes.names)
+        if not isinstance(data, FileData) or type(data).read_mask is not FileData.read_mask:
             counted = _in_threads(lambda id: count_ids(data.read_mask(split, id), classes), ids, task.advance)
-            return _index(ids, counted, tuple((split, id) for id in ids), ())
-        store = CountCache(data.coding.fingerprint, len(data.classes.names))
-        looked = _look(data, split, ids, store.rows if cache else {}, task.advance)
+            return _index(ids, counted, tuple((split, id) for id in ids), classes)
+        store = CountCache(data.coding.fingerprint, classes) if cache else None
+        looked = _look(data, split, ids, store.rows if store else (), task.advance)
     fresh = {one.digest: one.counted for one in looked if one.counted is not None}
-    if cache and fresh and not store.add(fresh):
+    if store and fresh and not store.add(fresh):
         reporter.say(f"note: the counts could not be kept in {store.path.parent}; they are made again next time")
-    rows = [one.counted or store.counted(one.digest) for one in looked]
-    return _index(ids, rows, tuple(one.file for one in looked), tuple(one.digest for one in looked))
+    known = {one.digest: store.counted(one.digest) for one in looked if store and one.counted is None}
+    rows = [one.counted or known[one.digest] for one in looked]
+    return _index(ids, rows, tuple(one.file for one in looked), classes)
 
 
 def _look(
     data: FileData, split: str, ids: Sequence[str], known: Collection[bytes], advance: Callable[[], None]
 ) -> list[Looked]:
-    if len(ids) >= FEW and (done := look_in_processes(data, split, ids, known, advance)) is not None:
+    told = 0
+
+    def once() -> None:  # counting may begin anew in this process, the bar does not
+        nonlocal told
+        told += 1
+        if told <= len(ids):
+            advance()
+
+    if len(ids) >= FEW and (done := look_in_processes(data, split, ids, known, once)) is not None:
         return done
-    return _in_threads(lambda id: look(data, split, id, known), ids, advance)
+    return _in_threads(lambda id: look(data, split, id, known), ids, once)
 
 
 def _in_threads(work: Callable[[str], T], ids: Sequence[str], advance: Callable[[], None]) -> list[T]:
     results: list[T] = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for result in pool.map(work, ids):
             results.append(result)
             advance()
     return results
 
 
-def _index(
-    ids: tuple[str, ...], counted: Sequence[Counted], files: tuple[object, ...], contents: tuple[bytes, ...]
-) -> LabelIndex:
+def _index(ids: tuple[str, ...], counted: Sequence[Counted], files: tuple[object, ...], classes: int) -> LabelIndex:
     return LabelIndex(
         ids,
-        np.stack([one.pixels for one in counted]).astype(np.int64),
+        np.array([one.pixels for one in counted], np.int64).reshape(-1, classes),
         np.array([one.void for one in counted], np.int64),
         np.array([one.size for one in counted], np.int64).reshape(-1, 2),
         files,
-        contents,
     )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GREY, _PALETTE = 0, 3
+_LARGEST = 1 << 26  # pixels; below what Pillow refuses
 
 
 class IndexPng(NamedTuple):
@@ -30,16 +31,16 @@ def count_index_png(data: bytes) -> IndexPng | None:
     try:
         chunks = _chunks(data)
         wide, high, depth, kind, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-        if depth != 8 or kind not in (_GREY, _PALETTE) or interlaced:
+        size = high * (wide + 1)
+        # A damaged or hostile header may ask for any size; Pillow knows what is too much.
+        if depth != 8 or kind not in (_GREY, _PALETTE) or interlaced or not 0 < size <= _LARGEST:
             return None
-        stored = np.frombuffer(zlib.decompress(chunks[b"IDAT"], bufsize=high * (wide + 1)), np.uint8).reshape(
-            high, wide + 1
-        )
-    except (KeyError, IndexError, ValueError, struct.error, zlib.error):
+        stored = np.frombuffer(zlib.decompress(chunks[b"IDAT"], bufsize=size), np.uint8).reshape(high, wide + 1)
+        palette = np.frombuffer(chunks[b"PLTE"], np.uint8).reshape(-1, 3) if kind == _PALETTE else None
+    except (KeyError, ValueError, struct.error, zlib.error):
         return None
-    if stored[:, 0].any():
+    if wide == 0 or stored[:, 0].any():
         return None
-    palette = np.frombuffer(chunks[b"PLTE"], np.uint8).reshape(-1, 3) if kind == _PALETTE else None
     counts = _count(stored.reshape(-1))
     counts[0] -= high  # the zeros before the rows
     return IndexPng(counts, (high, wide), palette)

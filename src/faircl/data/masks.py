@@ -72,12 +72,13 @@ class ColourTable:
         return self._codes.tobytes() + self._ids.tobytes()
 
     def lookup(self, rgb: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Ids (...) of colours (..., 3), void as in masks; -1 for colours that no class has."""
+        """Ids (...) of colours (..., 3), void as IGNORE; -1 for colours that no class has."""
         codes = _pack(rgb)
         if not len(self._codes):
             return np.full(codes.shape, -1)
         at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
-        return np.where(self._codes[at] == codes, self._ids[at].astype(np.int64), -1)
+        ids = np.where(self._ids == void_id(self._ids), IGNORE, self._ids.astype(np.int64))
+        return np.where(self._codes[at] == codes, ids[at], -1)
 
     def decode(self, rgb: NDArray[np.uint8], source: str = "mask", listed_in: str = "the class list") -> Mask:
         """Class ids (H, W) of an RGB-coded mask (H, W, 3); `source` and `listed_in` name things in errors."""

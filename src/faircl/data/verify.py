@@ -7,35 +7,51 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from faircl.data.cache import cache_folder, keep
+from faircl.data.count_pool import cores
 from faircl.data.file_data import FileData
 from faircl.data.sample import SegmentationData
+from faircl.data.scenes import SceneData
 from faircl.errors import UserError
 from faircl.progress import Reporter
 
 
 def verify_images(data: SegmentationData, split: str, ids: Sequence[str], reporter: Reporter) -> None:
     """Read the images of a split with their masks; raise the first error. Masks alone are checked elsewhere."""
+    if isinstance(data, SceneData):
+        return
     if not isinstance(data, FileData):
+        _look(data, split, ids, reporter, lambda id: None)
         return
     data.check_images(split)
     seen = _Seen(data)
     unseen = [id for id in ids if not seen.holds(split, id)]
-    if not unseen:
-        return
-    with reporter.task(f"looking at images ({split})", len(unseen)) as task, ThreadPoolExecutor() as pool:
+    if unseen:
+        try:
+            _look(data, split, unseen, reporter, lambda id: seen.add(split, id))
+        finally:
+            seen.keep()
 
-        def look(id: str) -> str:
-            data.read(split, id)
-            return id
 
-        for id in pool.map(look, unseen):
-            seen.add(split, id)
-            task.advance()
-    seen.keep()
+def _look(
+    data: SegmentationData, split: str, ids: Sequence[str], reporter: Reporter, note: Callable[[str], None]
+) -> None:
+    pool = ThreadPoolExecutor(cores())
+    try:
+        with reporter.task(f"looking at images ({split})", len(ids)) as task:
+            for id, _ in zip(ids, pool.map(lambda id: _in_order(data, split, id), ids), strict=True):
+                note(id)
+                task.advance()
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error, and after Ctrl-C, nothing more is begun
+
+
+def _in_order(data: SegmentationData, split: str, id: str) -> None:
+    """Read an image with its mask and let them go."""
+    data.read(split, id)
 
 
 class _Seen:

@@ -21,6 +21,7 @@ from faircl.data.coding import MaskCoding
 from faircl.data.file_data import MASK_SUFFIXES, FileData, Files, Listing, cannot_list, list_files, open_root, some
 from faircl.data.images import RGB, ImageReading
 from faircl.data.masks import VOID_COLOUR, ColourTable
+from faircl.data.pairs import found_in
 from faircl.data.readers import FileConfig, Reader
 from faircl.data.sample import Classes
 from faircl.errors import UserError, did_you_mean
@@ -82,13 +83,23 @@ class VocData(FileData):
         if split != AUGMENTED and not masks.keys() >= set(ids):
             others, skipped_others = self._masks(AUGMENTED_MASKS)
             masks, skipped = others | masks, skipped + skipped_others
-        if bare := [id for id in ids if id not in masks]:
-            raise UserError(self._without_mask(split, lists[split], bare))
         images: dict[str, str] = {}
         if os.path.isdir(self.root / _IMAGE_FOLDER):
             images, _ = list_files(self.root / _IMAGE_FOLDER, _IMAGE_SUFFIXES)
-        files = {id: Files(f"{_IMAGE_FOLDER}/{id}{images[id]}" if id in images else None, masks[id]) for id in ids}
-        return Listing(files, tuple(skipped))
+        names = {id: f"{_IMAGE_FOLDER}/{id}{images.get(id, '.jpg')}" for id in ids}
+        files = {id: Files(names[id] if id in images else None, masks[id]) for id in ids if id in masks}
+        return Listing(files, tuple(skipped), tuple(names[id] for id in ids if id not in masks))
+
+    def check_listing(self, split: str, listing: Listing) -> None:
+        """Refuse ids of a list that have no mask, and an empty list."""
+        if listing.bare:
+            bare = [os.path.splitext(name.removeprefix(f"{_IMAGE_FOLDER}/"))[0] for name in listing.bare]
+            raise UserError(self._without_mask(split, bare))
+        super().check_listing(split, listing)
+
+    def image_key(self, split: str, id: str) -> str:
+        """Return an image's name: masks of one image may lie in two folders."""
+        return self._files(split, id).image or f"{_IMAGE_FOLDER}/{id}.jpg"
 
     def _all_but_val(self, masks: Set[str], val: Path) -> tuple[str, ...]:
         """Return the ids of train_aug where no list has them."""
@@ -96,17 +107,14 @@ class VocData(FileData):
 
     def _masks(self, folder: str) -> tuple[dict[str, str], list[str]]:
         """Masks of a folder by id, and its other files, all below the root; none where it is missing."""
-        if not os.path.isdir(self.root / folder):
-            return {}, []
-        found, skipped = list_files(self.root / folder, MASK_SUFFIXES)
-        return {id: f"{folder}/{id}{found[id]}" for id in found}, [f"{folder}/{name}" for name in skipped]
+        return found_in(self.root, folder, MASK_SUFFIXES)
 
-    def _without_mask(self, split: str, path: Path, bare: list[str]) -> str:
+    def _without_mask(self, split: str, bare: list[str]) -> str:
         folder = AUGMENTED_MASKS if split == AUGMENTED else OWN_MASKS
         mend = "make them with 'faircl data prepare voc'" if split == AUGMENTED else "unpack the devkit again"
         return (
-            f"List {path} has {some(bare, 'id', 'no mask')}; expected {self.root / folder / bare[0]}.png: {mend}, or "
-            "take the ids out of the list."
+            f"List {split}.txt of {self.root} has {some(bare, 'id', 'no mask')}; expected "
+            f"{self.root / folder / bare[0]}.png: {mend}, or take the ids out of the list."
         )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faircl.data.index import index_labels
+import numpy as np
+
+from faircl.data.index import LabelIndex, index_labels
 from faircl.data.readers import FileConfig, ReaderConfig
 from faircl.data.sample import SegmentationData
 from faircl.distributed import join, on_first
@@ -88,7 +90,9 @@ def _scenario(
         )
     if scenario.by_domain:
         return _with_what_is_there(folder, scenario, data, find_splits(reader, scenario.protocol).test)
-    index = on_first(lambda: index_labels(data, reader.test, reporter))
+    index = LabelIndex(tuple(data.ids(reader.test)), np.zeros((0, 0), np.int64))
+    if convention.seen_images_only:  # what they show matters then
+        index = on_first(lambda: index_labels(data, reader.test, reporter))
     today = with_test_images(scenario, index, convention)
     ran = CONVENTIONS[folder.config().eval.convention]
     then, now = (len(made.steps[-1].test_images) for made in (scenario, today))

@@ -50,6 +50,8 @@ def make_plan(config: RunConfig, reporter: Reporter) -> Plan:
     """Open the data, count its masks and look at its images once, on process 0, and build the scenario."""
     data = config.data.open()
     made = on_first(partial(_read, config, data, reporter))
+    for split in set(made.splits):
+        data.ids(split)  # listed in every process: its loaders' workers are then given the list
     return Plan(config, data, made.scenario, made.splits, made.train)
 
 

@@ -59,6 +59,11 @@ class RunFolder:
                 f"Cannot make the output folder {path}: {error.strerror}; choose another with --out."
             ) from None
         if (path / SCENARIO).is_file() and folder.scenario()["sha256"] != scenario.sha256:
+            if "protocol" not in folder.scenario():
+                raise UserError(
+                    f"{path} was begun by an earlier version of faircl, whose scenarios had another form; finish it "
+                    "with that version, or start a new run in another folder. Its finished steps can be evaluated."
+                )
             raise UserError(
                 f"The data have changed since {path} was begun: its scenario is {folder.scenario()['sha256'][:12]}, "
                 f"today's {scenario.sha256[:12]}; start a new run in another folder."

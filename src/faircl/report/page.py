@@ -130,8 +130,11 @@ def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
             if len(leaders) < len(known):
                 text.append(f"{what}: {' and '.join(leaders)}, {shown}\N{NO-BREAK SPACE}{unit}")
     # Not the sha256 of the whole scenario: joint training has its own steps, yet is there to be compared with.
-    keys = ("labels_sha256", "task", "setting", "protocol")
-    scenarios = {(*(run.scenario.get(key) for key in keys), run.final.convention) for _, run in runs}
+    keys = ("labels_sha256", "task", "setting")
+    scenarios = {
+        (*(run.scenario.get(key) for key in keys), run.scenario.get("protocol", "classes"), run.final.convention)
+        for _, run in runs
+    }
     if len(scenarios) > 1:
         text.append("Mind that the runs differ in data, task, setting or convention: see the details below")
     if any(run.leaked > 0 for _, run in runs):

@@ -84,8 +84,8 @@ class Run:
     @property
     def leaked(self) -> float:
         """Share of the test images of the last evaluated step that have been trained on."""
-        steps = self.scenario.get("steps", [])[: len(self.steps)]
-        return float(steps[-1].get("leaked", 0.0)) if steps else 0.0
+        shares = self.scenario.get("shares", [])[: len(self.steps)]
+        return float(shares[-1]["leaked"]) if shares else 0.0
 
     def predictions(self, example: int) -> dict[int, Path]:
         """Step to the file of its prediction for an example, where there is one."""

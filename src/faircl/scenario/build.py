@@ -69,6 +69,11 @@ def with_test_images(scenario: Scenario, test: LabelIndex, convention: Conventio
             seen = [i for s in scenario.steps[: t + 1] for i in s.classes]
             shows = (test.pixels[:, seen] > 0).any(1)
             images = tuple(np.array(test.ids, object)[shows])
+            if not images:
+                raise UserError(
+                    f"After step {t} no test image shows a class learned so far, and convention {convention.name} "
+                    "scores no others; add test images, or choose another task or convention 'full'."
+                )
         steps.append(replace(step, test_images=images))
     return replace(scenario, steps=tuple(steps))
 
@@ -101,7 +106,7 @@ def digest_labels(*indices: LabelIndex) -> str:
     """Digest of the pixel count of every class in every image."""
     digest = hashlib.sha256()
     for index in indices:
-        digest.update("\n".join(index.ids).encode())
+        digest.update("\n".join(index.ids).encode(errors="surrogateescape"))  # names of any bytes
         digest.update(np.ascontiguousarray(index.pixels, dtype="<i8").tobytes())
     return digest.hexdigest()
 

@@ -43,13 +43,18 @@ def build_domain_scenario(
     own order, which the published shuffles start from.
     """
     increments = (tuple(name for group in groups for name in group),) if joint else groups
-    split = _clean if protocol == "clean" else _plop
-    ids = tuple(range(len(classes.names)))
+    held_out = _held_out(pool.ids, domains, seed) if protocol == "clean" else set()
     foreground = classes.foreground
     steps = []
     for t, names in enumerate(increments):
         so_far = {name for group in increments[: t + 1] for name in group}
-        train, test = split(pool.ids, domains, set(names), so_far, seed)
+        own = [id for id, domain in zip(pool.ids, domains, strict=True) if domain in set(names)]
+        known = [id for id, domain in zip(pool.ids, domains, strict=True) if domain in so_far]
+        if protocol == "clean":
+            train = tuple(id for id in own if id not in held_out)
+            test = tuple(id for id in known if id in held_out)
+        else:
+            train, test = _shuffled_parts(own)[0], _shuffled_parts(known)[1]
         if not train:
             raise UserError(
                 f"Step {t} ({', '.join(names)}) has no training image: protocol {protocol} keeps "
@@ -61,42 +66,40 @@ def build_domain_scenario(
                 "images or join domains in one step."
             )
         steps.append(Step(foreground if t == 0 else (), train, test, names))
-    channel_ids = [BACKGROUND, *foreground] if classes.background else list(ids)
+    channel_ids = [BACKGROUND, *foreground] if classes.background else list(foreground)
     scenario = Scenario(
         classes=classes,
         task=task,
         setting="overlapped",
         steps=tuple(steps),
         learned_at=(0,) * len(channel_ids),
-        pixels=tuple(int(p) for p in pool.pixels.sum(0)[channel_ids]),
+        pixels=tuple(int(p) for p in pool.pixels[_rows(pool, steps)].sum(0)[channel_ids]),
         labels_sha256=digest_labels(pool),
         protocol=protocol,
     )
     return with_shares(scenario, pool, pool)
 
 
-def _clean(
-    ids: Sequence[str], domains: Sequence[str], new: set[str], so_far: set[str], seed: int
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    training: set[str] = set()
-    for name in so_far:
-        own = [id for id, domain in zip(ids, domains, strict=True) if domain == name]
-        order = generator(seed, "domain split", name).permutation(len(own))
-        training |= {own[place] for place in order[: max(int(TRAIN_SHARE * len(own)), 1)]}
-    train = tuple(id for id, domain in zip(ids, domains, strict=True) if domain in new and id in training)
-    test = tuple(id for id, domain in zip(ids, domains, strict=True) if domain in so_far and id not in training)
-    return train, test
+def _rows(pool: LabelIndex, steps: Sequence[Step]) -> list[int]:
+    """Rows of the images that some step trains on."""
+    trained = {id for step in steps for id in step.images}
+    return [row for row, id in enumerate(pool.ids) if id in trained]
 
 
-def _plop(
-    ids: Sequence[str], domains: Sequence[str], new: set[str], so_far: set[str], seed: int
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    train, _ = _halves([id for id, domain in zip(ids, domains, strict=True) if domain in new])
-    _, test = _halves([id for id, domain in zip(ids, domains, strict=True) if domain in so_far])
-    return train, test
+def _held_out(ids: Sequence[str], domains: Sequence[str], seed: int) -> set[str]:
+    """Return the test images of the clean protocol: of every domain all but 80 %, and but one at least."""
+    by_domain: dict[str, list[str]] = {}
+    for id, domain in zip(ids, domains, strict=True):
+        by_domain.setdefault(domain, []).append(id)
+    held_out: set[str] = set()
+    for domain, own in by_domain.items():
+        order = generator(seed, "domain split", domain).permutation(len(own))
+        held_out |= {own[place] for place in order[max(int(TRAIN_SHARE * len(own)), 1) :]}
+    return held_out
 
 
-def _halves(ids: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _shuffled_parts(ids: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the first 80 % and the rest of a list, shuffled as published."""
     order = np.arange(len(ids))
     np.random.RandomState(1).shuffle(order)  # the published state, whatever the run's seed
     shuffled = tuple(ids[place] for place in order)

@@ -46,13 +46,11 @@ class Step:
             "domains": list(self.domains),
             "train": list(self.images),
             "test": list(self.test_images),
-            "leaked": self.leaked,
-            "hidden": self.hidden,
         }
 
     @property
     def sha256(self) -> str:
-        """Digest of the step's classes, domains, image ids and shares."""
+        """Digest of the step's classes, domains and image ids."""
         return _sha256(self.to_json())
 
 
@@ -154,21 +152,23 @@ class Scenario:
             "steps": [step.to_json() for step in self.steps],
             "labels_sha256": self.labels_sha256,
         }
-        return body | {"sha256": _sha256(body)}
+        # Shares follow from the rest and from which files are one and the same, so they are no part of the digest.
+        shares = [{"leaked": step.leaked, "hidden": step.hidden} for step in self.steps]
+        return body | {"shares": shares, "sha256": _sha256(body)}
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Scenario:
-        """Return the scenario that ``to_json`` described."""
+        """Return the scenario that ``to_json`` described, today's or an earlier version's."""
+        shares = saved.get("shares", [{} for _ in saved["steps"]])
         steps = (
             Step(
                 tuple(step["classes"]),
                 tuple(step["train"]),
                 tuple(step["test"]),
                 tuple(step.get("domains", ())),
-                step.get("leaked", 0.0),
-                step.get("hidden", 0.0),
+                **share,
             )
-            for step in saved["steps"]
+            for step, share in zip(saved["steps"], shares, strict=True)
         )
         return cls(
             classes=Classes(tuple(saved["names"]), saved["background"], saved.get("background_is_named", True)),
