@@ -34,7 +34,7 @@ def test_no_images(on_folder, street):
     for kind in ("images", "masks"):
         for file in (street / kind / "train").iterdir():
             file.unlink()
-    on_folder("holds no image")
+    on_folder("Split 'train' of")
 
 
 def test_no_test_split(on_folder, street):

@@ -106,6 +106,7 @@ def test_what_no_list_names_is_said(root: Path) -> None:
     data = CvatData(root)
     assert set(data.skipped("default")) == {
         "SegmentationClass/forgotten.png",
+        "JPEGImages/forgotten.png",
         "SegmentationClass/.DS_Store",
         "JPEGImages/notes.txt",
     }

@@ -1,5 +1,6 @@
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -211,8 +212,15 @@ def test_unknown_split(root: Path) -> None:
     refused(root, r"has no split '\.\./train'", "../train")
     (root / "images" / "test").mkdir()
     refused(root, r"Split 'test' has .*images.test but no .*masks.test; a split needs both", "test")
-    (root / "masks" / "extra").mkdir()
-    refused(root, r"Split 'extra' has .*masks.extra but no .*images.extra", "extra")
+    add(root, "d", split="extra")
+    shutil.rmtree(root / "images" / "extra")
+    data = FolderData(root)
+    assert data.ids("extra") == ("d",)  # masks are enough, until images are wanted
+    with pytest.raises(UserError, match=r"Split 'extra' has .*masks.extra but no .*images.extra; a split needs both"):
+        data.check_images("extra")
+    (root / "images" / "extra").mkdir()
+    with pytest.raises(UserError, match=r"Split 'extra' has masks but no image: .*extra holds none \(\.bmp"):
+        FolderData(root).check_images("extra")
 
 
 def test_flat_folder_has_no_split(tmp_path: Path) -> None:
@@ -226,7 +234,7 @@ def test_flat_folder_has_no_split(tmp_path: Path) -> None:
 def test_empty_split(root: Path) -> None:
     for kind in ("images", "masks"):
         (root / kind / "val").mkdir()
-    refused(root, r"Split 'val' is empty: .*val holds no image \(\.bmp", "val")
+    refused(root, r"Split 'val' of .* is empty; expected at least one mask", "val")
 
 
 def test_image_without_mask(root: Path) -> None:

@@ -145,7 +145,8 @@ def test_pixels_of_a_step_are_all_but_void(background, tiny_config, street, sile
         mask = np.array(Image.open(file))
         mask[:5] = 255
         Image.fromarray(mask).save(file)
-    plan = make_plan(tiny_config("scenario.task=7-1", f"data.background={background}", root=street), silent())
+    config = tiny_config("scenario.task=7-1", f"data.background={background}", root=street)
+    plan = make_plan(config, config.data.open(), silent())
     for step in (0, 1):
         masks = [np.array(Image.open(street / f"masks/train/{id}.png")) for id in plan.scenario.steps[step].images]
         assert plan.raw_pixels(step).sum() == sum((mask != 255).sum() for mask in masks)

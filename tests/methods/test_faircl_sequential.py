@@ -40,7 +40,7 @@ def test_true_labels_are_trained_on(treatment, tiny_config, silent, tmp_path, mo
         return found
 
     monkeypatch.setattr(FairCL, "targets", watched)
-    plan = make_plan(config, silent())
+    plan = make_plan(config, config.data.open(), silent())
     assert all(step.images for step in plan.scenario.steps)
     train(config, tmp_path / "run", silent())
     assert seen

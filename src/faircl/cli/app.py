@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
+import warnings
 from typing import Annotated, NoReturn
 
 import typer
@@ -15,7 +17,9 @@ from faircl.errors import UserError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT."""
-_STOPPED = "faircl: stopped; a training run keeps its finished steps and continues with --resume."
+PIPE_CLOSED = 141
+"""Exit code when nobody reads the output any more: 128 plus the number of SIGPIPE."""
+_TRAINING = ("train", "demo")
 
 app = typer.Typer(
     name="faircl",
@@ -56,19 +60,22 @@ def _main(
 
 def run() -> None:
     """Run the command line; turn a user's mistake into one sentence and exit code 2."""
+    warnings.filterwarnings("ignore", message=".*decompression bomb")  # large pictures are read, too large ones refused
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign shows another in its place
     try:
         app()
     except UserError as error:
-        _stop(f"faircl: {error}", 2)
+        _stop("faircl: " + str(error).replace("\n", "\\n"), 2)  # one line, whatever files are called
     except KeyboardInterrupt:
-        _stop(_STOPPED, INTERRUPTED)
+        _stop(_stopped(), INTERRUPTED)
     except SystemExit as leave:
         if leave.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
-            _stop(_STOPPED, INTERRUPTED)
+            _stop(_stopped(), INTERRUPTED)
         raise
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(PIPE_CLOSED)
     except OSError as error:  # a full or forbidden disk behind standard output, say
         place = f" {error.filename}" if error.filename else ""
         _stop(f"faircl: the system refused{place}: {error.strerror or error}.", 2)
@@ -76,6 +83,12 @@ def run() -> None:
         if not _several():
             raise
         _stop(traceback.format_exc(), 1)
+
+
+def _stopped() -> str:
+    if sys.argv[1:2] and sys.argv[1] in _TRAINING:
+        return "faircl: stopped; a training run keeps its finished steps and continues with --resume."
+    return "faircl: stopped."
 
 
 def _stop(text: str, code: int) -> NoReturn:

@@ -90,6 +90,7 @@ def stats(
     if plot is not None:
         from faircl.report.data_plots import check_plot_file
 
+        plot = plot.expanduser()
         check_plot_file(plot)
     opened = config.open()
     steps = _steps(opened, scenario)
@@ -103,6 +104,7 @@ def stats(
 
         words = f"{title}, {len(found.classes)} classes, entropy {found.entropy:.3f}"
         write_distribution(plot, words, found, opened.classes, steps)
+        ConsoleReporter().say(f"plot: {plot}")
     if as_json:
         print_json({"data": config.name, "split": split, **found.to_json(steps)})
         return
@@ -134,10 +136,15 @@ def check(
     faircl data check --data voc --root VOCdevkit --split train --split val --json
     """
     from faircl.data.check import check_data
+    from faircl.data.file_data import FileData
     from faircl.progress import ConsoleReporter
 
     config, _ = settings(data, root, overrides=overrides or ())
-    report = check_data(config.open(), split or (config.train, config.test), ConsoleReporter(), images=not masks_only)
+    opened = config.open()
+    for part in (part for name in split or () for part in name.split("+")):
+        if isinstance(opened, FileData):
+            opened.check_split(part)  # a mistyped name is not a fault of the data
+    report = check_data(opened, split or (config.train, config.test), ConsoleReporter(), images=not masks_only)
     if as_json:
         print_json(report.to_json())
     else:

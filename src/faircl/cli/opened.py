@@ -27,7 +27,13 @@ def settings(
 ) -> tuple[ReaderConfig, ScenarioConfig]:
     """Return the configuration of a data set and of a scenario on it; a mistake in either is one sentence."""
     from faircl.config import parse_data
+    from faircl.errors import UserError
+    from faircl.registry import READERS
 
+    fields = READERS.get(data).Config.model_fields
+    if root is not None and "root" not in fields:
+        instead = "; give --set data.path=…" if "path" in fields else ""
+        raise UserError(f"Data set '{data}' has no root, found --root {root}{instead}.")
     tree: dict[str, Any] = {"name": data} | ({} if root is None else {"root": str(root)})
     given = {key: value for key, value in (scenario or {}).items() if value is not None}
     return parse_data({"data": tree, "scenario": given}, overrides)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,7 +52,12 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON; NaN becomes null, as JSON has no NaN."""
-    print(json.dumps(_clean(value), indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(_clean(value), indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:  # the terminal's encoding, or a file name that is no text
+        text = json.dumps(_clean(value), indent=2, allow_nan=False)
+    print(text)
 
 
 def _clean(value: Any) -> Any:

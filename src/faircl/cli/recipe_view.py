@@ -96,10 +96,12 @@ def _settings(config: RunConfig) -> dict[str, str]:
     data, scenario, optim, train = config.data, config.scenario, config.optim, config.train
     later_lr = optim.lr if optim.later_lr is None else optim.later_lr
     later_epochs = train.epochs if train.later_epochs is None else train.later_epochs
-    protocol = f", protocol {scenario.protocol}" if scenario.protocol else ""
+    what = scenario.setting if scenario.protocol is None else f"protocol {scenario.protocol}"
+    if scenario.protocol == "plop":
+        what += " (tests on training images: see 'faircl scenario show')"
     return {
         "data": f"{data.name}, trained on {data.train}, tested on {data.test}",
-        "scenario": f"task {scenario.task}, {scenario.setting}{protocol}",
+        "scenario": f"task {scenario.task}, {what}",
         "model": _words(config.model),
         "method": _words(config.method),
         "optim": f"{optim.name}, lr {optim.lr:g}, later {later_lr:g}, {optim.schedule}",

@@ -20,7 +20,12 @@ def run_json(folder: RunFolder) -> dict[str, Any]:
 
 def evaluated_json(folder: RunFolder, steps: Sequence[StepMetrics]) -> dict[str, Any]:
     """Return evaluations that were made just now."""
-    return _about(folder) | {"steps": [metrics.to_json() for metrics in steps]}
+    shares = folder.scenario().get("shares", [])
+    # A joint run's only step is shown under the task's last number.
+    leaked = [shares[min(metrics.step, len(shares) - 1)]["leaked"] if shares else 0.0 for metrics in steps]
+    return _about(folder) | {
+        "steps": [metrics.to_json() | {"leaked": share} for metrics, share in zip(steps, leaked, strict=True)]
+    }
 
 
 def steps_table(folder: RunFolder) -> Table:
@@ -65,7 +70,7 @@ def _about(folder: RunFolder) -> dict[str, Any]:
         "method": config.method.name,
         "model": config.model.name,
         "task": saved["task"],
-        "setting": saved["setting"],
+        "setting": saved["setting"] if saved.get("protocol", "classes") == "classes" else None,
         "protocol": saved.get("protocol", "classes"),
         "seed": config.seed,
         "scenario_sha256": saved["sha256"],

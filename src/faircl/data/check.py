@@ -68,7 +68,9 @@ def _inner(name: str) -> str:
 
 def _without_mask(image: str, jpeg: str | None) -> Fault:
     if jpeg is None:
-        return Fault("no-mask", image, f"Image {image} has no mask; add it or remove the image.")
+        return Fault(
+            "no-mask", image, f"Image {image} has no mask; add it, or remove the image and its line in a list."
+        )
     return Fault("jpeg-mask", jpeg, f"Mask {jpeg} is a JPEG file, whose compression changes class ids; save it as PNG.")
 
 

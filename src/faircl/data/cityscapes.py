@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from faircl.data.catalog import CITYSCAPES, CITYSCAPES_CITIES, CITYSCAPES_PALETTE, CITYSCAPES_TRAIN_IDS
@@ -103,6 +104,14 @@ class CityscapesData(FileData):
         """Count the classes of a mask file's bytes; as `decode_mask`, faster."""
         return self._coding_of(split, id).count(data, self.mask_path(split, id))
 
+    def doubt(self, pixels: NDArray[np.int64]) -> str:
+        """Suspect train ids under the name of labelIds: of these, street scenes have many above the train ids' 18."""
+        own = pixels[1:] if self.classes.background else pixels
+        high = [id for label, id in CITYSCAPES_TRAIN_IDS.items() if id is not None and label >= len(CITYSCAPES)]
+        if self.coding is not self._codings[_IDS] or own[high].any():
+            return ""
+        return "no mask holds a labelId above 18, as if they were labelTrainIds under the name of labelIds"
+
     def _coding_of(self, split: str, id: str) -> MaskCoding:
         """Return the coding of an id's mask, by its name: with ``auto``, two splits may hold different kinds."""
         kind = self.mask_path(split, id).stem.rpartition(_MARK)[2]
@@ -158,7 +167,8 @@ class CityscapesConfig(FileConfig):
     name: Literal["cityscapes"] = "cityscapes"
     test: str = Field("val", description="split to evaluate on")
     labels: Literal["auto", "ids", "train_ids"] = Field(
-        "auto", description="masks to read: labelIds, labelTrainIds, or the first of the two that is there"
+        "auto",
+        description="masks to read: ids (labelIds), train_ids (labelTrainIds), or auto, the first that is whole",
     )
     background: Literal["none", "void"] = Field(
         "none", description="whether void pixels are left out (none) or are background, id 0 (void)"

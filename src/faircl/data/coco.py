@@ -92,7 +92,9 @@ class CocoPanopticData(FileData):
         bare = tuple(images.get(image, image) for id, (image, _) in annotations.items() if id not in masks)
         files = {id: Files(images.get(image), masks[id]) for id, (image, _) in annotations.items() if id in masks}
         self._segments[split] = {id: segments for id, (_, segments) in annotations.items()}
+        named = {image for image, _ in annotations.values()}
         skipped += skipped_images + [masks[id] for id in masks if id not in annotations]
+        skipped += [path for id, path in images.items() if id not in named]
         return Listing(files, tuple(skipped), bare)
 
     def label_key(self, split: str, id: str) -> str:

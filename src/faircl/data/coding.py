@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.index_png import IndexPng, count_index_png
+from faircl.data.index_png import IndexPng, MissingRows, count_index_png
 from faircl.data.masks import (
     MAX_UINT8_CLASSES,
     VOID_8BIT,
@@ -92,7 +92,12 @@ class MaskCoding:
 
     def count(self, data: bytes, path: Path) -> Counted:
         """Count the classes of a mask file's bytes."""
-        stored = count_index_png(data)
+        try:
+            stored = count_index_png(data)
+        except MissingRows:
+            raise UserError(
+                f"Mask {path} cannot be decoded: it holds fewer rows than its header says; copy or export it again."
+            ) from None
         if stored is None:
             image = decode_raster(data, path, "mask")
             if not _is_index(image, data):

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, FileData, Files, Listing, cannot_list, open_root, some
 from faircl.data.images import RGB, ImageReading
-from faircl.data.masks import Colour, ColourTable
+from faircl.data.masks import Colour, ColourTable, file_lines
 from faircl.data.painted import PaintedCoding
 from faircl.data.pairs import found_in
 from faircl.data.readers import FileConfig, Reader
@@ -81,7 +81,9 @@ class CvatData(FileData):
                 f"{self.root / MASKS / lost[0]}.png: add the files or take the ids out of the list."
             )
         listed = set().union(*lists.values())
-        skipped += skipped_images + [path for id, path in masks.items() if id not in listed]
+        skipped += skipped_images + [
+            path for found in (masks, images) for id, path in found.items() if id not in listed
+        ]
         skipped += [images[id] for id in ids if id not in masks]
         return Listing({id: Files(images.get(id), masks[id]) for id in ids if id in masks}, tuple(skipped))
 
@@ -98,7 +100,7 @@ class CvatData(FileData):
 def read_labelmap(path: Path) -> dict[str, Colour]:
     """Colours by class name, in the file's order. Lines that start with '#' are comments."""
     colours: dict[str, Colour] = {}
-    for line in _lines(path, "write a class per line, as in 'car:0,0,142::'"):
+    for line in _lines(path):
         if line.startswith("#"):
             continue
         if not (match := _LABEL.fullmatch(line)):
@@ -121,7 +123,7 @@ def read_labelmap(path: Path) -> dict[str, Colour]:
 def read_ids(path: Path) -> tuple[str, ...]:
     """Ids of a list, in its order: whole lines, for names may have spaces; quotes around one are dropped."""
     ids: dict[str, None] = {}
-    for line in _lines(path, "write one image id per line"):
+    for line in _lines(path):
         id = line[1:-1] if len(line) > 2 and line[0] == line[-1] == '"' else line
         if id in ids:
             raise UserError(f"List {path} names '{id}' twice; remove one of the two lines.")
@@ -129,14 +131,9 @@ def read_ids(path: Path) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _lines(path: Path, mend: str) -> list[str]:
-    """Lines of a text that say something, without spaces around them."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror or error
-        raise UserError(f"Cannot read {path}: {why}; {mend}.") from error
-    return [line.strip() for line in text.split("\n") if line.strip()]
+def _lines(path: Path) -> list[str]:
+    """Lines of a text that say something."""
+    return [line for line in file_lines(path, "list") if line]
 
 
 class CvatConfig(FileConfig):

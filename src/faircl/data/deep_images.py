@@ -80,6 +80,8 @@ def decode_tiff(data: bytes, path: Path) -> Stored:
         with tifffile.TiffFile(BytesIO(data)) as file:
             series = file.series[0]
             axes, stored = str(series.axes), np.asarray(series.asarray())
+        if stored.ndim != len(axes):
+            raise ValueError("shape and axes differ")
     except Exception as error:  # broken files make it raise nearly anything
         if "imagecodecs" in str(error):
             raise UserError(

@@ -15,6 +15,7 @@ from faircl.data.cache import DIGEST_BYTES
 from faircl.data.coding import MaskCoding
 from faircl.data.file_data import FileData, Files
 from faircl.data.findings import Fault
+from faircl.data.index_png import MissingRows, count_index_png
 from faircl.data.masks import VOID_8BIT, decode_raster, file_bytes
 from faircl.data.painted import PaintedCoding
 from faircl.data.sample import Mask, Sample, SegmentationData, void_id
@@ -36,6 +37,7 @@ def look_at_pair(data: SegmentationData, split: str, id: str) -> Examined:
     image_name = files.image or files.mask
     try:
         sample = data.read(split, id)
+        _recount(data, split, id)
     except Exception as error:  # a broken file can make an outside reader raise anything
         alone, of_image = look_at_mask(data, split, id), _faults_of_image(data, split, id, files)
         faults = (*of_image, *alone.faults)
@@ -56,9 +58,16 @@ def look_at_mask(data: SegmentationData, split: str, id: str) -> Examined:
     files = _files(data, split, id)
     try:
         mask = data.read_mask(split, id)
+        _recount(data, split, id)
     except Exception as error:  # as above
         return Examined((_fault_of_mask(data, split, id, files, error),))
     return Examined(*_count(mask, len(data.classes.names), files.mask))
+
+
+def _recount(data: SegmentationData, split: str, id: str) -> None:
+    """Count a mask file, which notices what decoding does not: missing rows."""
+    if isinstance(data, FileData):
+        data.count_mask(split, id, file_bytes(data.mask_path(split, id), "mask"))
 
 
 def refused_mask(content: bytes, path: Path, coding: MaskCoding | None, sentence: str) -> tuple[str, str]:
@@ -68,12 +77,15 @@ def refused_mask(content: bytes, path: Path, coding: MaskCoding | None, sentence
     """
     try:
         picture = decode_raster(content, path, "mask")
-    except UserError:
+        count_index_png(content)
+    except (UserError, MissingRows):
         return "unreadable-mask", sentence
     pixels = np.asarray(picture)
     if picture.format == "JPEG":
         return "jpeg-mask", sentence
     if picture.mode in ("LA", "RGBA") and pixels[..., -1].min() < 255:  # transparent: no number is sure
+        return "unreadable-mask", sentence
+    if picture.mode.startswith("I") and (coding is None or isinstance(coding, PaintedCoding)):
         return "unreadable-mask", sentence
     if coding is None:
         return "unknown-ids", sentence

@@ -8,6 +8,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from faircl.data.coding import Counted, MaskCoding, count_ids
 from faircl.data.images import RGB, ImageReading
 from faircl.data.masks import Palette, file_bytes
@@ -88,6 +91,10 @@ class FileData:
     def image_key(self, split: str, id: str) -> str | None:
         """Return what tells an image from others where its file is not there; None where nothing does."""
         return self._files(split, id).image
+
+    def doubt(self, pixels: NDArray[np.int64]) -> str:
+        """Return a sentence if the pixels of the classes (K,) give away that the masks are not what they seem."""
+        return ""
 
     def domain(self, split: str, id: str) -> str | None:
         """Domain (city, site, camera) an image belongs to: the first folder of its id, if it lies in one."""
@@ -216,17 +223,20 @@ def subfolders(folder: Path) -> set[str]:
 def list_files(folder: Path, suffixes: Collection[str]) -> tuple[dict[str, str], list[str]]:
     """Id to extension of the files below a folder, links followed, sorted; and the files left out.
 
-    A file is left out for its extension or for a name that starts with a dot (.DS_Store, ._a.jpg).
+    A file is left out for its extension or for a name, its own or a folder's, that starts with a dot (.DS_Store,
+    ._a.jpg); and so is a link to a folder that it lies in.
     """
     found: dict[str, str] = {}
     skipped: list[str] = []
     for place, folders, files in os.walk(folder, onerror=cannot_list, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
         inner = os.path.relpath(place, folder).replace(os.sep, "/")
         prefix = "" if inner == "." else f"{inner}/"
+        back = {name for name in folders if _leads_back(os.path.join(place, name))}
+        folders[:] = sorted(name for name in folders if name not in back)
+        skipped += [prefix + name for name in sorted(back)]
         for name in sorted(files):
             stem, suffix = os.path.splitext(name)
-            if name.startswith(".") or suffix.lower() not in suffixes:
+            if "/." in f"/{prefix}{name}" or suffix.lower() not in suffixes:
                 skipped.append(prefix + name)
                 continue
             id = prefix + stem
@@ -237,6 +247,13 @@ def list_files(folder: Path, suffixes: Collection[str]) -> tuple[dict[str, str],
                 )
             found[id] = sys.intern(suffix)
     return dict(sorted(found.items())), skipped
+
+
+def _leads_back(path: str) -> bool:
+    """Whether a folder is a link to one that it lies in: followed, it would never end."""
+    return os.path.islink(path) and f"{os.path.realpath(os.path.dirname(path))}{os.sep}".startswith(
+        f"{os.path.realpath(path)}{os.sep}"
+    )
 
 
 def cannot_list(error: OSError) -> NoReturn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from pathlib import Path
 
 from faircl.data.coding import MaskCoding
@@ -18,13 +19,13 @@ from faircl.data.file_data import (
     FileData,
     Files,
     Listing,
-    list_files,
     open_root,
     some,
     subfolders,
 )
 from faircl.data.images import RGB, ImageReading
 from faircl.data.masks import Colour, ColourTable
+from faircl.data.pairs import found_in
 from faircl.data.sample import Classes
 from faircl.errors import UserError, did_you_mean, unknown_name
 
@@ -65,53 +66,58 @@ class FolderData(FileData):
         self.coding = MaskCoding(len(names), table, listed_in=CLASSES_FILE)
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that have masks, and images where there are images at all, sorted."""
-        masks, images = subfolders(self.root / "masks"), self.root / "images"
-        return tuple(sorted(masks & subfolders(images) if os.path.isdir(images) else masks))
+        """Names of the splits that have masks, sorted."""
+        return tuple(sorted(subfolders(self.root / "masks")))
 
     def check_split(self, split: str) -> None:
-        """Raise an error if there is no such split, or only half of it."""
+        """Raise an error if there is no such split, or only its images."""
         splits = self.splits()
         if split in splits:
             return
-        for kind, other in (("images", "masks"), ("masks", "images")):
-            if os.path.isdir(self.root / kind / split):
-                raise UserError(
-                    f"Split '{split}' has {self.root / kind / split} but no {self.root / other / split}; "
-                    "a split needs both folders."
-                )
+        if os.path.isdir(self.root / "images" / split):
+            raise UserError(
+                f"Split '{split}' has {self.root / 'images' / split} but no {self.root / 'masks' / split}; "
+                "a split needs both folders."
+            )
         have = f"It has: {', '.join(splits)}." if splits else "It has none: make images/train and masks/train."
         raise UserError(f"Data folder {self.root} has no split '{split}'.{did_you_mean(split, splits)} {have}")
 
     def list_split(self, split: str) -> Listing:
-        """Pair masks/{split} with images/{split}; without an images folder at all, list the masks alone."""
-        image_folder, mask_folder = self.root / "images" / split, self.root / "masks" / split
-        masks, skipped_masks = list_files(mask_folder, MASK_SUFFIXES)
-        skipped = [f"masks/{split}/{name}" for name in skipped_masks]
-        if not os.path.isdir(self.root / "images"):
-            return Listing({id: Files(None, f"masks/{split}/{id}{masks[id]}") for id in masks}, tuple(skipped))
-        images, skipped_images = list_files(image_folder, IMAGE_SUFFIXES)
-        skipped += [f"images/{split}/{name}" for name in skipped_images]
-        found = {id: f"images/{split}/{id}{suffix}" for id, suffix in images.items()}
-        files = {id: Files(found.get(id), f"masks/{split}/{id}{suffix}") for id, suffix in masks.items()}
-        return Listing(files, tuple(skipped), tuple(found[id] for id in found if id not in masks))
+        """Pair masks/{split} with images/{split}, which need not be there."""
+        masks, skipped = found_in(self.root, f"masks/{split}", MASK_SUFFIXES)
+        images, skipped_images = found_in(self.root, f"images/{split}", IMAGE_SUFFIXES)
+        files = {id: Files(images.get(id), path) for id, path in masks.items()}
+        bare = tuple(path for id, path in images.items() if id not in masks)
+        return Listing(files, (*skipped, *skipped_images), bare)
 
     def check_listing(self, split: str, listing: Listing) -> None:
-        """Refuse images without a mask, and masks without an image unless there are no images at all."""
-        with_images = os.path.isdir(self.root / "images")
-        if with_images and not listing.bare and all(files.image is None for files in listing.files.values()):
-            folder, kinds = self.root / "images" / split.split("+")[0], " ".join(sorted(IMAGE_SUFFIXES))
-            raise UserError(f"Split '{split}' is empty: {folder} holds no image ({kinds}); put some there.")
+        """Refuse images without a mask, and masks without an image unless the split has no image at all."""
         if listing.bare:
             expected = self.root / "masks" / os.path.splitext(listing.bare[0].removeprefix("images/"))[0]
             found = some(listing.bare, "image", "no mask")
-            raise UserError(f"{self.root} has {found}; expected {expected}.png: add masks or remove images.")
+            masks = {unicodedata.normalize("NFC", files.mask) for files in listing.files.values()}
+            alike = unicodedata.normalize("NFC", expected.relative_to(self.root).as_posix() + ".png") in masks
+            why = " (one is there whose name differs in its Unicode form alone: rename it)" if alike else ""
+            raise UserError(f"{self.root} has {found}; expected {expected}.png{why}: add masks or remove images.")
         orphans = [files.mask for files in listing.files.values() if files.image is None]
-        if with_images and orphans:
+        if orphans and len(orphans) < len(listing.files):
             expected = self.root / "images" / os.path.splitext(orphans[0].removeprefix("masks/"))[0]
             found = some(orphans, "mask", "no image")
             raise UserError(f"{self.root} has {found}; expected {expected}.jpg or alike: add images or remove masks.")
         super().check_listing(split, listing)
+
+    def check_images(self, split: str) -> None:
+        """Raise an error if a split has no images, or if some are gone."""
+        for part in split.split("+"):
+            folder = self.root / "images" / part
+            if not os.path.isdir(folder):
+                raise UserError(
+                    f"Split '{part}' has {self.root / 'masks' / part} but no {folder}; a split needs both folders."
+                )
+        if all(files.image is None for files in self.listing(split).files.values()):
+            folder, kinds = self.root / "images" / split.split("+")[0], " ".join(sorted(IMAGE_SUFFIXES))
+            raise UserError(f"Split '{split}' has masks but no image: {folder} holds none ({kinds}); put them there.")
+        super().check_images(split)
 
 
 def read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from PIL import Image as Pillow
@@ -232,6 +232,12 @@ class HuggingFaceConfig(ReaderConfig):
         "auto", description="whether id 0 is background: auto looks whether it is called so"
     )
     void: int = Field(255, ge=0, le=IGNORE, description="number of ignored pixels")
+
+    def absolute(self) -> Self:
+        """Return the same configuration with an absolute path, if the path is one and not a name on the hub."""
+        if self.path is None or not os.path.exists(self.path):
+            return self
+        return self.model_copy(update={"path": os.path.abspath(self.path)})
 
     def open(self) -> HuggingFaceData:
         """Open the data set; one on the hub is downloaded to the library's cache."""

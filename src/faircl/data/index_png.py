@@ -12,10 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GREY, _PALETTE = 0, 3
-_LARGEST = 1 << 26  # pixels; below what Pillow refuses
+_LARGEST = 1 << 28  # bytes
+_MOST_INFLATED = 1032  # times that deflate can shrink anything
+
+
+class MissingRows(Exception):
+    """A file holds fewer rows than its header says. Pillow would fill them with zeros and say nothing."""
 
 
 class IndexPng(NamedTuple):
@@ -31,11 +37,16 @@ def count_index_png(data: bytes) -> IndexPng | None:
     try:
         chunks = _chunks(data)
         wide, high, depth, kind, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
-        size = high * (wide + 1)
-        # A damaged or hostile header may ask for any size; Pillow knows what is too much.
-        if depth != 8 or kind not in (_GREY, _PALETTE) or interlaced or not 0 < size <= _LARGEST:
+        size, packed = high * (wide + 1), chunks[b"IDAT"]
+        # A damaged or hostile file may ask for any size; Pillow knows what is too much.
+        if size > min(_LARGEST, Pillow.MAX_IMAGE_PIXELS or _LARGEST) or len(packed) > _LARGEST // _MOST_INFLATED:
             return None
-        stored = np.frombuffer(zlib.decompress(chunks[b"IDAT"], bufsize=size), np.uint8).reshape(high, wide + 1)
+        if depth != 8 or kind not in (_GREY, _PALETTE) or interlaced or size == 0:
+            return None
+        inflated = zlib.decompress(packed, bufsize=size)
+        if len(inflated) < size:
+            raise MissingRows
+        stored = np.frombuffer(inflated, np.uint8).reshape(high, wide + 1)
         palette = np.frombuffer(chunks[b"PLTE"], np.uint8).reshape(-1, 3) if kind == _PALETTE else None
     except (KeyError, ValueError, struct.error, zlib.error):
         return None

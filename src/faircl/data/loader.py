@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from faircl.data.count_pool import cores
 from faircl.data.sample import SegmentationData
 from faircl.distributed import gather_objects, share_of
 from faircl.scenario import apply_table
@@ -166,7 +167,7 @@ def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int, p
     return DataLoader(
         dataset,
         batch_sampler=sampler,
-        num_workers=workers,
+        num_workers=min(workers, cores()),  # what is computed does not depend on it
         collate_fn=Batch.collate,
         pin_memory=pin,
         # Where it is safe, a fork shares cached samples and assigned labels with the workers, uncopied.
@@ -205,7 +206,7 @@ class WholeImages(Dataset[WholeImage]):
 
 def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator[list[WholeImage]]:
     """Yield lists of up to ``batch`` consecutive images of one size, so that none needs padding."""
-    loader: DataLoader[WholeImage] = DataLoader(images, batch_size=None, num_workers=workers)
+    loader: DataLoader[WholeImage] = DataLoader(images, batch_size=None, num_workers=min(workers, cores()))
     group: list[WholeImage] = []
     for item in loader:
         if group and (len(group) == batch or group[0].image.shape != item.image.shape):

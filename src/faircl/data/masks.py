@@ -196,13 +196,22 @@ def file_bytes(path: Path, kind: str) -> bytes:
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by a picture.")
+                raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by one.")
             return file.read()
     except IsADirectoryError:
-        raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by a picture.") from None
+        raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by one.") from None
     except OSError as error:
         hint = "check its permissions" if isinstance(error, PermissionError) else "check that it exists"
         raise UserError(f"Cannot read {kind} {path}: {error.strerror or error}; {hint}.") from error
+
+
+def file_lines(path: Path, kind: str) -> list[str]:
+    """Lines of a UTF-8 text, spaces around them dropped; whatever keeps it from being read is a `UserError`."""
+    try:
+        text = file_bytes(path, kind).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"Cannot read {kind} {path}: it is not UTF-8 text; save it as such.") from error
+    return [line.strip() for line in text.split("\n")]
 
 
 def _without_waiting(path: str, flags: int) -> int:

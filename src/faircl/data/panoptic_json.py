@@ -15,7 +15,7 @@ from faircl.errors import UserError
 def read_json(path: Path) -> Any:
     """Read a JSON file whole."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             return json.load(file)
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not complete JSON"
@@ -27,7 +27,7 @@ def read_categories(tree: Any, path: Path) -> dict[int, str]:
     try:
         names = {int(category["id"]): str(category["name"]) for category in tree["categories"]}
         whole = len(tree["categories"]) == len(names) == len(set(names.values())) > 0
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise _not_panoptic(path, "categories with id and name") from error
     if not whole:
         raise _not_panoptic(path, "categories, each with an id and a name of its own")
@@ -48,7 +48,7 @@ def read_annotations(tree: Any, path: Path, places: dict[int, int]) -> dict[str,
         if len(found) < len(tree["annotations"]):
             raise _not_panoptic(path, "one annotation for each mask")
         return {id: (image, _packed(segments, places, id, path)) for id, (image, segments) in found.items()}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         wanted = "images with id and file_name, and annotations with image_id, file_name and segments_info"
         raise _not_panoptic(path, wanted) from error
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
 
@@ -29,6 +30,10 @@ class ReaderConfig(BaseModel):
         """Open the data; raises UserError when it is not there."""
         raise NotImplementedError
 
+    def absolute(self) -> Self:
+        """Return the same configuration with every path absolute, for a record that outlives the present folder."""
+        return self
+
 
 class FileConfig(ReaderConfig):
     """What every reader of files needs: where they are, and how images are read."""
@@ -53,6 +58,12 @@ class FileConfig(ReaderConfig):
         if self.root is None:
             raise UserError(f"The data set '{self.name}' has no root; set data.root to its folder.")
         return self.root
+
+    def absolute(self) -> Self:
+        """Return the same configuration with an absolute root."""
+        if self.root is None:
+            return self
+        return self.model_copy(update={"root": Path(os.path.abspath(self.root.expanduser()))})
 
     def image_reading(self) -> ImageReading:
         """Return how images are read."""

@@ -18,9 +18,18 @@ from pydantic import Field
 
 from faircl.data.catalog import VOC, VOC_PALETTE
 from faircl.data.coding import MaskCoding
-from faircl.data.file_data import MASK_SUFFIXES, FileData, Files, Listing, cannot_list, list_files, open_root, some
+from faircl.data.file_data import (
+    IMAGE_SUFFIXES,
+    MASK_SUFFIXES,
+    FileData,
+    Files,
+    Listing,
+    cannot_list,
+    open_root,
+    some,
+)
 from faircl.data.images import RGB, ImageReading
-from faircl.data.masks import VOID_COLOUR, ColourTable
+from faircl.data.masks import VOID_COLOUR, ColourTable, file_lines
 from faircl.data.pairs import found_in
 from faircl.data.readers import FileConfig, Reader
 from faircl.data.sample import Classes
@@ -33,7 +42,7 @@ OWN_MASKS, AUGMENTED_MASKS = "SegmentationClass", "SegmentationClassAug"
 LISTS = "ImageSets/Segmentation"
 
 _LIST_FOLDERS = (LISTS, "splits", "list")  # the first that has a list counts
-_IMAGE_FOLDER, _IMAGE_SUFFIXES = "JPEGImages", frozenset({".jpg", ".jpeg"})
+_IMAGE_FOLDER = "JPEGImages"
 _PAIR = re.compile(r"(.+\.(?:jpe?g|png))\s+(.+\.png)", re.IGNORECASE)
 _SUFFIX = re.compile(r"\.(?:jpe?g|png)$", re.IGNORECASE)
 _EXPECTED = f"expected VOCdevkit/VOC2012 with {_IMAGE_FOLDER}/, {OWN_MASKS}/ and {LISTS}/"
@@ -83,12 +92,10 @@ class VocData(FileData):
         if split != AUGMENTED and not masks.keys() >= set(ids):
             others, skipped_others = self._masks(AUGMENTED_MASKS)
             masks, skipped = others | masks, skipped + skipped_others
-        images: dict[str, str] = {}
-        if os.path.isdir(self.root / _IMAGE_FOLDER):
-            images, _ = list_files(self.root / _IMAGE_FOLDER, _IMAGE_SUFFIXES)
-        names = {id: f"{_IMAGE_FOLDER}/{id}{images.get(id, '.jpg')}" for id in ids}
-        files = {id: Files(names[id] if id in images else None, masks[id]) for id in ids if id in masks}
-        return Listing(files, tuple(skipped), tuple(names[id] for id in ids if id not in masks))
+        images, foreign = found_in(self.root, _IMAGE_FOLDER, IMAGE_SUFFIXES)
+        files = {id: Files(images.get(id), masks[id]) for id in ids if id in masks}
+        bare = tuple(images.get(id, f"{_IMAGE_FOLDER}/{id}.jpg") for id in ids if id not in masks)
+        return Listing(files, (*skipped, *foreign), bare)
 
     def check_listing(self, split: str, listing: Listing) -> None:
         """Refuse ids of a list that have no mask, and an empty list."""
@@ -169,11 +176,7 @@ def find_lists(root: Path) -> dict[str, Path]:
 
 def read_list(path: Path) -> tuple[str, ...]:
     """Ids of a list, in its order. Lines are ids, or paths of an image and its mask; blank lines say nothing."""
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
-    except (OSError, UnicodeDecodeError) as error:
-        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror or error
-        raise UserError(f"Cannot read list {path}: {why}; write one image id per line.") from error
+    lines = file_lines(path, "list")
     ids: dict[str, None] = {}
     for id in (_id(line, path) for line in lines if line):
         if id in ids:

@@ -21,7 +21,7 @@ from faircl.progress import Reporter
 from faircl.scenario import CONVENTIONS, Convention, Scenario
 from faircl.scenario.build import with_test_images
 from faircl.scenario.conventions import ConventionName
-from faircl.scenario.make import find_splits
+from faircl.scenario.make import find_splits, warn_of_leaks
 
 
 def evaluate_again(
@@ -46,12 +46,14 @@ def evaluate_again(
     done = folder.finished_steps()
     if done == 0:
         raise UserError(f"The run {folder.path} has no finished step yet; continue it with 'faircl train … --resume'.")
+    step = _saved_step(folder, step)
     if step is not None and not 0 <= step < done:
         raise UserError(f"The run {folder.path} has no step {step}; finished steps run from 0 to {done - 1}.")
     data = config.data.open()
     chosen = CONVENTIONS[convention or config.eval.convention]
     scenario = _scenario(folder, data, config.data, chosen, reporter)
     split = find_splits(config.data, scenario.protocol).test
+    warn_of_leaks(scenario, reporter)
     found = []
     with process_settings(config.train):
         # Any device will do, whatever the run was trained on. Precision is that of the weights.
@@ -73,6 +75,13 @@ def evaluate_again(
             )
             found.append(metrics)
     return found
+
+
+def _saved_step(folder: RunFolder, step: int | None) -> int | None:
+    """Return where a step is saved: joint training has one, and shows it under the task's last number."""
+    saved = folder.scenario()
+    shown = max((entry["step"] for entry in saved.get("classes", [])), default=0)
+    return 0 if len(saved.get("steps", [])) == 1 and step == shown else step
 
 
 def _scenario(

@@ -18,6 +18,7 @@ from faircl.distributed import on_first
 from faircl.progress import Reporter
 from faircl.registry import METHODS
 from faircl.scenario import Made, Scenario, Splits, make_scenario
+from faircl.scenario.make import find_protocol, find_splits, warn_of_leaks
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,17 @@ class Plan:
         return torch.from_numpy(counts)
 
 
-def make_plan(config: RunConfig, reporter: Reporter) -> Plan:
-    """Open the data, count its masks and look at its images once, on process 0, and build the scenario."""
+def open_data(config: RunConfig) -> SegmentationData:
+    """Open the data and list its splits: a wrong folder is found before anything takes long."""
     data = config.data.open()
+    for split in set(find_splits(config.data, find_protocol(data, config.scenario))):
+        data.ids(split)
+    return data
+
+
+def make_plan(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Plan:
+    """Count the masks and look at the images once, on process 0, and build the scenario."""
     made = on_first(partial(_read, config, data, reporter))
-    for split in set(made.splits):
-        data.ids(split)  # listed in every process: its loaders' workers are then given the list
     return Plan(config, data, made.scenario, made.splits, made.train)
 
 
@@ -72,17 +78,5 @@ def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Made
         used = {made.splits.train: {id for step in made.scenario.steps for id in (*step.images, *step.test_images)}}
     for split, ids in used.items():
         verify_images(data, split, sorted(ids), reporter)
-    _warn_of_leaks(made.scenario, reporter)
+    warn_of_leaks(made.scenario, reporter)
     return made
-
-
-def _warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
-    """Say it where test images have been trained on: their scores flatter."""
-    for t, step in enumerate(scenario.steps):
-        if step.leaked > 0:
-            reporter.say(
-                f"warning: {step.leaked:.1%} of the {len(step.test_images)} test images after step {t} have been "
-                "trained on, so its scores are too good; 'faircl scenario show' says it for every step"
-                + (", and protocol clean has no such images" if scenario.protocol == "plop" else "")
-            )
-            return

@@ -42,7 +42,7 @@ from faircl.engine.network import (
     synchronised,
 )
 from faircl.engine.optim import make_optimizer, make_schedule
-from faircl.engine.plan import Plan, make_plan
+from faircl.engine.plan import Plan, make_plan, open_data
 from faircl.engine.run_folder import RunFolder
 from faircl.engine.runtime import make_fabric, memory_in_words, only_first, process_settings, smallest_share
 from faircl.engine.update import Updater, one_behind, without_gradient
@@ -57,6 +57,9 @@ from faircl.report.page import write_run_page
 from faircl.scenario import CONVENTIONS
 from faircl.seeding import torch_seed
 
+MOST_NAMES = 20
+"""Classes or domains of a step that are named when it begins."""
+
 
 def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False) -> RunFolder:
     """Run all steps of a configuration into a folder; with ``resume`` continue at the first unfinished step.
@@ -66,13 +69,15 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     """
     join()
     reporter = only_first(reporter)
+    config = config.model_copy(update={"data": config.data.absolute()})  # found again from any folder
     done = on_first(partial(_finished, RunFolder(out), config, resume))
     with process_settings(config.train):
         fabric = make_fabric(config.train)
+        data = open_data(config)
         model = _network(config, fabric, pretrained=done == 0)
         if config.train.tensorboard:
             import_summary_writer()
-        plan = make_plan(config, reporter)
+        plan = make_plan(config, data, reporter)
         # Everything that can be wrong with data and settings is known by now: only now may the disk be touched.
         folder = on_first(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
         with memory_in_words():
@@ -125,7 +130,8 @@ class Trainer:
     def _about(self, step: int) -> str:
         """Name what a step brings: its domains, or its classes."""
         brought = self.scenario.steps[step]
-        return ", ".join(brought.domains or (self.plan.data.classes.names[i] for i in brought.classes))
+        names = brought.domains or tuple(self.plan.data.classes.names[i] for i in brought.classes)
+        return ", ".join(names) if len(names) <= MOST_NAMES else f"{', '.join(names[:MOST_NAMES])}, …: {len(names)}"
 
     # Training a step
 
@@ -244,6 +250,7 @@ class Trainer:
         on_first(partial(self._write_step, step))
         earlier = [StepMetrics.from_json(record) for record in records if record["kind"] == "eval"]
         record = {"kind": "eval", **metrics.to_json(), **forgetting([*earlier, metrics]).to_json()}
+        record["leaked"] = self.scenario.steps[step].leaked
         return record | {"average_over_steps": average_over_steps([*earlier, metrics])}
 
     def _check_weights(self, step: int) -> None:

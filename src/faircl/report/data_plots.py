@@ -70,7 +70,7 @@ def _draw(title: str, stats: DataStats, classes: Classes, steps: Mapping[int, in
         axes.set_ylim(100 * bottom, 100 * max(drawn, default=1.0) * 1.6)
         boundary = len(stats.major) - chosen.start
         if steps is not None and 0 < boundary < len(chosen):
-            _mark_boundary(axes, boundary - 0.5)
+            _mark_boundary(axes, boundary - 0.5, boundary / len(chosen))
     rows[0][0].set_title(short(title, 110), loc="left", fontsize=10)
     legend(figure, handles)
     return figure
@@ -99,9 +99,11 @@ def _bars(axes: Axes, part: Sequence[ClassStats], colours: Mapping[int, str]) ->
     axes.grid(axis="y", color=INK, alpha=0.15)
 
 
-def _mark_boundary(axes: Axes, place: float) -> None:
+def _mark_boundary(axes: Axes, place: float, share: float) -> None:
     axes.axvline(place, color=INK, linewidth=0.8, linestyle=":")
-    for side, text, points in (("right", "major", -4), ("left", "minor", 4)):
+    for side, text, points, room in (("right", "major", -4, share), ("left", "minor", 4, 1 - share)):
+        if room < 0.06:  # it would hang over the edge
+            continue
         axes.annotate(
             text,
             (place, 1),

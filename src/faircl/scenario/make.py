@@ -55,16 +55,22 @@ def make_scenario(
         return _by_domain(data, splits, config, protocol, reporter, joint, cache)
     steps = split_classes(config.task, config.order, data.classes)
     train, test = (index_labels(data, split, reporter, cache) for split in splits)
-    scenario = build_scenario(
-        data.classes,
-        steps,
-        train,
-        test,
-        task=canonical(config.task),
-        setting=config.setting,
-        convention=CONVENTIONS[convention],
-        joint=joint,
-    )
+    doubt = data.doubt(train.pixels.sum(0)) if isinstance(data, FileData) else ""
+    try:
+        scenario = build_scenario(
+            data.classes,
+            steps,
+            train,
+            test,
+            task=canonical(config.task),
+            setting=config.setting,
+            convention=CONVENTIONS[convention],
+            joint=joint,
+        )
+    except UserError as error:
+        raise (UserError(f"{error} Mind that {doubt}.") if doubt else error) from None
+    if doubt:
+        reporter.say(f"warning: {doubt}")
     return Made(scenario, splits, train, test)
 
 
@@ -97,10 +103,24 @@ def say_skipped(data: SegmentationData, splits: Sequence[str], reporter: Reporte
     for split in dict.fromkeys(splits):
         if skipped := data.skipped(split):
             more = ", …" if len(skipped) > 3 else ""
+            count = "1 file" if len(skipped) == 1 else f"{len(skipped)} files"
             reporter.say(
-                f"note: {len(skipped)} files of split {split} belong to none of its images and were skipped: "
+                f"note: skipped {count} of split {split}, for belonging to none of its images: "
                 f"{', '.join(skipped[:3])}{more} ('faircl data check' lists them)"
             )
+
+
+def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
+    """Say it where test images have been trained on: scores on them are too good."""
+    leaks = [(step.leaked, t) for t, step in enumerate(scenario.steps) if step.leaked > 0]
+    if leaks:
+        last, (worst, t) = scenario.steps[-1].leaked, max(leaks)
+        most = "" if worst == last else f", and {worst:.1%} after step {t}"
+        clean = "; protocol clean has none" if scenario.protocol == "plop" else ""
+        reporter.say(
+            f"warning: {last:.1%} of the test images after the last step have been trained on{most}, so scores are too "
+            f"good ('faircl scenario show' says it for every step){clean}"
+        )
 
 
 def _by_domain(
