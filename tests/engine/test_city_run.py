@@ -54,6 +54,10 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
     warning = next(line for line in reporter.said if line.startswith("warning"))
     assert "have been trained on" in warning
     assert "protocol clean" in warning
+    shares = json.loads((whole.path / "scenario.json").read_text())["shares"]
+    assert f"{shares[-1]['leaked']:.1%} of the test images after the last step" in warning
+    assert [r["leaked"] for r in records] == [share["leaked"] for share in shares]
+    assert max(share["leaked"] for share in shares) > 0.2
     scenario = json.loads((whole.path / "scenario.json").read_text())
     assert [step["domains"] for step in scenario["steps"]] == [[city] for city in CITYSCAPES_CITIES]
     assert scenario["shares"][-1]["leaked"] > 0
@@ -72,8 +76,10 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
         assert (resumed.step_path(20) / f"{name}.safetensors").read_bytes() == (
             whole.step_path(20) / f"{name}.safetensors"
         ).read_bytes()
-    again = evaluate_again(whole, silent(), step=20)[0].to_json()
+    reporter = silent()
+    again = evaluate_again(whole, reporter, step=20)[0].to_json()
     assert again["classes"] == records[20]["classes"]
+    assert reporter.said == [warning]  # an evaluation says it too
 
 
 @pytest.mark.parametrize("method", ["{name: faircl, domain_prototypes: anchor, period: 1}", "finetune"])

@@ -33,14 +33,14 @@ def prepare_voc(root: Path, sbd: Path, reporter: Reporter) -> dict[str, int]:
     Images of VOC's own train and val keep VOC's masks, which have void borders; the others take SBD's. train_aug is
     all of SBD and VOC's train, without VOC's val. Everything is written beside its place and moved there at the end.
     """
-    data = VocData(root)
+    data, source = VocData(root), _find_sbd(sbd)
     masks, augmented = data.root / AUGMENTED_MASKS, data.root / LISTS / f"{AUGMENTED}.txt"
     for path in (masks, augmented):
         if os.path.lexists(path):
             raise UserError(f"{path} exists already, so nothing was written; remove it to make it anew.")
     load = _mat_loader()
     own = {id: data.mask_path(split, id) for split in ("train", "val") for id in data.ids(split)}
-    mats = _find_mats(_find_sbd(sbd), own.keys())
+    mats = _find_mats(source, own.keys())
     ids = sorted((own.keys() | mats.keys()) - set(data.ids("val")))
     part = data.root / f".{AUGMENTED_MASKS}.part"
     try:
