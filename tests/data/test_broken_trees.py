@@ -44,7 +44,7 @@ def build(name: str, tmp_path: Path):
 
 
 @contextmanager
-def patience(seconds: int = 5):
+def patience(seconds: int = 60):
     """Fail, and do not wait for ever, where something waits for a FIFO."""
 
     def stop(*_: object) -> None:

@@ -47,8 +47,8 @@ def build_domain_scenario(
     foreground = classes.foreground
     steps = []
     for t, names in enumerate(increments):
-        so_far = {name for group in increments[: t + 1] for name in group}
-        own = [id for id, domain in zip(pool.ids, domains, strict=True) if domain in set(names)]
+        new, so_far = set(names), {name for group in increments[: t + 1] for name in group}
+        own = [id for id, domain in zip(pool.ids, domains, strict=True) if domain in new]
         known = [id for id, domain in zip(pool.ids, domains, strict=True) if domain in so_far]
         if protocol == "clean":
             train = tuple(id for id in own if id not in held_out)
