@@ -77,9 +77,10 @@ def look(kind: str, root: Path) -> float:
 def index(root: Path, cache: Path) -> dict[str, float]:
     """Index as every command does, in a process of its own; return its seconds and its memory with its workers'."""
     program = (
-        "import json, resource, sys, time; started = time.perf_counter()\n"
+        "import json, resource, sys, time\n"
         "from faircl.data.folder import FolderData\n"
         "from faircl.data.index import index_labels\n"
+        "started = time.perf_counter()  # as on the other side, which has imported all this too\n"
         "index = index_labels(FolderData(sys.argv[1]), 'train')\n"
         "seconds = time.perf_counter() - started\n"
         "own, most = (resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, "
