@@ -94,7 +94,9 @@ def _table(runs: list[tuple[str, list[dict[str, Any]]]], seed: int) -> Table:
     from faircl.cli.results import show, worst
 
     columns = ("method", "old", "new", "all", "STD", "rarest third", "worst class", "images/s")
-    table = Table(*columns, title=f"after the last step, seed {seed}", caption="IoU in percent", header_style="bold")
+    by = ", ".join(dict.fromkeys(steps[-1]["convention"] for _, steps in runs))
+    caption = f"IoU in percent, convention {by}"
+    table = Table(*columns, title=f"after the last step, seed {seed}", caption=caption, header_style="bold")
     for label, steps in runs:
         last = steps[-1]
         images = sum(step["images_per_second"] * step["seconds"] for step in steps)
