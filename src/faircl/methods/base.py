@@ -133,6 +133,19 @@ class Method(nn.Module):
         """Merge, fuse or freeze what the step has learned."""
 
 
+class TeacherMethod(Method):
+    """Base of methods that run the frozen model of the step before on every batch, from the second step on."""
+
+    def needs_teacher(self, context: StepContext) -> bool:
+        """Ask for the old model's output."""
+        return context.step > 0
+
+
+def counted(batch: Batch, size: tuple[int, int] | torch.Size) -> Tensor:
+    """Pixels of a batch that are not void, at a coarser grid (B, h, w) bool."""
+    return to_stride(batch.labels, size) != IGNORE
+
+
 def restore_buffers(module: nn.Module, state: dict[str, Tensor]) -> None:
     """Load buffers whatever their present shape: a method's state grows with its classes."""
     expected = set(module.state_dict())

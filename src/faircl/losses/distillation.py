@@ -1,0 +1,69 @@
+"""Distillation of logits: what the network says of old classes is kept close to what the old network said.
+
+All at network stride, where both networks speak; upsampling first would repeat every pixel stride² times.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from faircl.distributed import global_mean
+
+
+def distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
+    r"""Cross-entropy of the old network's distribution over old classes (LwF).
+
+        L = − 1/N · Σ_i 1/K · Σ_{c<K} softmax(old)_{i,c} · log softmax(new restricted to K channels)_{i,c}
+
+    The mean over classes, 1/K, is how MiB's and PLOP's code writes it; published weights go with it.
+    Shapes: new (B, C, h, w) with C ≥ K; old (B, K, h, w); valid (B, h, w) bool, the N pixels that count.
+    """
+    known = old.shape[1]
+    new, old = _deep(new)[:, :known], _deep(old)
+    return _mean(-(old.softmax(1) * new.log_softmax(1)).mean(1), valid)
+
+
+def unbiased_distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
+    r"""Distillation where the old background may be any new class (MiB, Eqn 8-9).
+
+    The old network calls pixels of new classes background, so its background is matched by that of the new network
+    together with all new classes:
+
+        L = − 1/N · Σ_i 1/K · Σ_{c<K} q_{i,c} · log p̂_{i,c},   q = softmax(old),   p = softmax(new),
+        p̂_0 = p_0 + Σ_{c≥K} p_c,   p̂_c = p_c for 0 < c < K.
+
+    Shapes as in ``distillation``; channel 0 is the background.
+    """
+    known = old.shape[1]
+    new, old = _deep(new), _deep(old)
+    log_p = new - new.logsumexp(1, keepdim=True)
+    background = torch.cat([log_p[:, :1], log_p[:, known:]], dim=1).logsumexp(1, keepdim=True)
+    matched = torch.cat([background, log_p[:, 1:known]], dim=1)
+    return _mean(-(old.softmax(1) * matched).mean(1), valid)
+
+
+def binary_distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
+    r"""Binary cross-entropy of every old class against the old network's sigmoid (LwF-MC, iCaRL).
+
+        L = 1/N · Σ_i 1/K · Σ_{c<K} BCE(σ(new)_{i,c}, σ(old)_{i,c})
+
+    Shapes as in ``distillation``.
+    """
+    new, old = _deep(new)[:, : old.shape[1]], _deep(old)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(new, old.sigmoid(), reduction="none")
+    return _mean(loss.mean(1), valid)
+
+
+def feature_distance(new: Tensor, old: Tensor) -> Tensor:
+    """Mean squared difference of two feature maps (B, D, h, w) (ILT)."""
+    difference = (_deep(new) - _deep(old)).square()
+    return global_mean(difference.sum(), difference.numel())
+
+
+def _deep(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _mean(loss: Tensor, valid: Tensor) -> Tensor:
+    return global_mean(loss.where(valid, 0.0).sum(), valid.sum())
