@@ -87,7 +87,9 @@ def tiny_config() -> Callable[..., object]:
 
     def load(*settings: str, recipe: str = "demo", root: Path | None = None, data: str = ""):
         data = data or (f"data={{name: folder, root: '{root}'}}" if root else "")
-        kept = [setting for setting in TINY if not data or not setting.startswith("data.")]
+        other_model = any(setting.startswith("model=") for setting in settings)
+        replaced = (*(["data."] if data else []), *(["model."] if other_model else []))
+        kept = [setting for setting in TINY if not setting.startswith(replaced)]
         return load_config(recipe, [*([data] if data else []), *kept, *settings])
 
     return load

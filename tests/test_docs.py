@@ -20,7 +20,7 @@ from faircl.config import EvalConfig, OptimConfig, ScenarioConfig, TrainConfig
 from faircl.data.findings import KINDS
 from faircl.data.readers import ReaderConfig
 from faircl.methods.faircl import FairCLConfig
-from faircl.registry import MODELS, READERS
+from faircl.registry import METHODS, MODELS, READERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -82,7 +82,8 @@ def defaults(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
         if isinstance(field.default, BaseModel):
             found |= defaults(type(field.default), f"{prefix}{name}.")
         else:
-            found[prefix + name] = None if field.is_required() else field.default
+            made = None if field.is_required() else field.get_default(call_default_factory=True)
+            found[prefix + name] = getattr(made, "name", made)  # a method inside another goes by its name
     return found
 
 
@@ -99,6 +100,7 @@ def plain(value: object) -> object:
         ("configuration.md", "scenario", [ScenarioConfig]),
         ("configuration.md", "eval", [EvalConfig]),
         *(("networks.md", name, [MODELS.get(name).Config]) for name in MODELS.builtin),
+        *(("methods.md", name, [METHODS.get(name).Config]) for name in METHODS.builtin if name != "faircl"),
         *(("data.md", name, [READERS.get(name).Config]) for name in READERS.builtin),
         ("configuration.md", "data", [ReaderConfig]),
     ],

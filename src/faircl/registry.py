@@ -56,6 +56,15 @@ METHODS = Registry(
     {
         "finetune": "faircl.methods.finetune:FineTune",
         "joint": "faircl.methods.joint:Joint",
+        "lwf": "faircl.methods.lwf:LwF",
+        "lwf-mc": "faircl.methods.lwf_mc:LwFMC",
+        "ilt": "faircl.methods.ilt:ILT",
+        "mib": "faircl.methods.mib:MiB",
+        "plop": "faircl.methods.plop:PLOP",
+        "ewf": "faircl.methods.ewf:EWF",
+        "awt": "faircl.methods.awt:AWT",
+        "dft": "faircl.methods.dft:DFT",
+        "sdr": "faircl.methods.sdr:SDR",
         "faircl": "faircl.methods.faircl:FairCL",
     },
 )

@@ -88,7 +88,7 @@ def test_demo_trains_four_runs_once(cli, tmp_path, demo_flags):
 def test_methods(cli):
     rows = parsed(cli("methods", "--json"))
     assert {"finetune", "joint", "faircl"} <= {row["name"] for row in rows}
-    assert all(set(row) == {"name", "summary", "paper"} and row["summary"] for row in rows)
+    assert all(set(row) == {"name", "summary", "needs", "paper"} and all(row.values()) for row in rows)
     one = parsed(cli("methods", "faircl", "--json"))
     settings = {setting["name"]: setting for setting in one["settings"]}
     assert settings["lambda_class"]["default"] == 1.0

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import faircl
-from faircl.cli import bench, config, data, demo, evaluate, info, scenario, train
+from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
 from faircl.errors import UserError
 
 INTERRUPTED = 130
@@ -33,6 +33,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command()(compare.compare)
 app.command()(info.methods)
 app.command()(info.models)
 app.command()(info.recipes)

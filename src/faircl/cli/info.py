@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +25,7 @@ def methods(name: Name = None, as_json: Json = False) -> None:
     """
     from faircl.registry import METHODS
 
-    _list(METHODS, name, ("summary", "paper"), as_json)
+    _list(METHODS, name, ("summary", "needs", "paper"), as_json)
 
 
 def models(name: Name = None, as_json: Json = False) -> None:
@@ -108,6 +109,8 @@ def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool)
 
 def _default(field: Any) -> Any:
     value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):  # a method inside another
+        return value.model_dump(mode="json")
     return list(value) if isinstance(value, tuple) else value
 
 

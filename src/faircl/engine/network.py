@@ -39,7 +39,7 @@ def set_training_mode(model: Segmenter, config: RunConfig, step: int) -> Segment
     when, rates = config.train.frozen_norm, config.optim.parts
     everywhere = when == "always" or (when == "later" and step > 0)
     for part, factor in ((model.backbone, rates.backbone), (model.decoder, rates.decoder)):
-        if factor == 0:
+        if factor == 0 or _frozen(part):
             part.eval()
         elif everywhere:
             for module in _norms(part):
@@ -82,6 +82,12 @@ def check_network(config: RunConfig, model: Segmenter, images: int | None = None
             f"train.batch{'' if 'two per process' in text else ' or train.crop'}"
             f"{', or start fewer processes' if images < config.train.batch else ''}."
         ) from None
+
+
+def _frozen(part: nn.Module) -> bool:
+    """Whether a method has frozen a part whole at the start of the step."""
+    parameters = list(part.parameters())
+    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
 
 
 def _norms(module: nn.Module) -> list[nn.Module]:

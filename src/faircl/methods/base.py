@@ -66,6 +66,8 @@ class Method(nn.Module):
     name: ClassVar[str]
     summary: ClassVar[str]
     paper: ClassVar[str]
+    needs: ClassVar[str] = "nothing but the step's labels"
+    """What it needs beside them, in words: a copy of the old network, a look at the step's images, attentions …"""
     joint: ClassVar[bool] = False
     """Whether all classes are learned in a single step."""
     needs_attentions: ClassVar[bool] = False
@@ -135,6 +137,8 @@ class Method(nn.Module):
 
 class TeacherMethod(Method):
     """Base of methods that run the frozen model of the step before on every batch, from the second step on."""
+
+    needs = "a frozen copy of the old network, run on every batch"
 
     def needs_teacher(self, context: StepContext) -> bool:
         """Ask for the old model's output."""

@@ -123,6 +123,7 @@ class FairCL(Method):
     name = "faircl"
     summary = "prototype clustering, fairness from the class distribution, structural consistency; one pass"
     paper = "FairCL, NeurIPS 2023"
+    needs = "one look at the step's images by the old network; a prototype per class"
 
     share: Tensor
     counted: Tensor

@@ -18,4 +18,5 @@ class Joint(FineTune):
     name = "joint"
     summary = "all classes in one step with all labels; what continual methods are measured against"
     paper = "upper bound of every table (offline)"
+    needs = "all labels of all steps"
     joint = True

@@ -1,0 +1,120 @@
+"""``faircl compare``: finished runs side by side, seeds of one method together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from faircl.cli.output import Json, console, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from faircl.report.run import Run
+
+MEASURES = ("old", "new", "all", "std", "rarest_third", "forgetting")
+
+
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="[LABEL=]RUN...", help="Run folders; a label puts runs into one row.")
+    ],
+    page: Annotated[
+        Path | None, typer.Option("--page", readable=False, help="Also write comparison.html into this folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put finished runs side by side, after their last step; runs of one label are averaged.
+
+    A run's label is its method unless one is given. Behind ± is the standard deviation over the runs of a row.
+
+    [bold]Examples[/bold]
+
+    faircl compare runs/fine runs/fair runs/joint
+
+    faircl compare runs/mib-0 runs/mib-1 runs/mib-2 runs/faircl-0 runs/faircl-1 runs/faircl-2
+
+    faircl compare plain=runs/a 'no fairness'=runs/b --page runs/table --json
+    """
+    from faircl.report.page import write_comparison_page
+    from faircl.report.run import load_run
+
+    loaded = [(label, load_run(path)) for label, path in map(_labelled, runs)]
+    named = [(label or run.method, run) for label, run in loaded]
+    rows = [_row(label, [run for other, run in named if other == label]) for label in dict(named)]
+    notes = _notes([run for _, run in named])
+    written = None if page is None else write_comparison_page(page, [(label, run.folder) for label, run in named])
+    if as_json:
+        print_json({"rows": rows, "notes": notes, "page": None if written is None else str(written)})
+        return
+    console().print(_table(rows, named[0][1]))
+    for note in notes:
+        console().print(note, markup=False, soft_wrap=True)
+    if written is not None:
+        print(f"page: {written}")
+
+
+def _labelled(text: str) -> tuple[str, Path]:
+    """Split ``label=path``; a path that is there wins over a label."""
+    label, equals, path = text.partition("=")
+    return ("", Path(text)) if not equals or Path(text).exists() else (label, Path(path))
+
+
+def _row(label: str, runs: Sequence[Run]) -> dict[str, Any]:
+    """Mean and population standard deviation of every measure over the runs of a label."""
+    import numpy as np
+
+    from faircl.metrics import forgetting
+
+    values: dict[str, list[float]] = {name: [] for name in MEASURES}
+    for run in runs:
+        groups = run.final.groups
+        found = (groups["old"].miou, groups["new"].miou, groups["all"].miou, groups["all"].std)
+        for name, value in zip(MEASURES, (*found, run.final.rarest_third, forgetting(run.steps).mean), strict=True):
+            values[name].append(value)
+    means = {name: float(np.mean(numbers)) for name, numbers in values.items()}
+    spreads = {name: float(np.std(numbers)) for name, numbers in values.items()}
+    worst = sorted({run.final.worst.name for run in runs if run.final.worst})
+    folders = [str(run.folder) for run in runs]
+    return {"label": label, "runs": folders, "mean": means, "spread": spreads, "worst": worst}
+
+
+def _notes(runs: Sequence[Run]) -> list[str]:
+    """Say what keeps the runs from being comparable."""
+    notes = []
+    keys = ("labels_sha256", "task", "setting")
+    data = {(*(run.scenario.get(key) for key in keys), run.scenario.get("protocol", "classes")) for run in runs}
+    if len(data) > 1:
+        notes.append("warning: the runs differ in data, task, setting or protocol")
+    if len({run.final.convention for run in runs}) > 1:
+        notes.append("warning: the runs were scored by different conventions; 'faircl eval --convention' scores again")
+    if len({run.model for run in runs}) > 1:
+        notes.append("warning: the runs have different networks")
+    if any(run.leaked > 0 for run in runs):
+        notes.append("warning: runs were tested on images they have been trained on")
+    return notes
+
+
+def _table(rows: Sequence[dict[str, Any]], first: Run) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    several = any(len(row["runs"]) > 1 for row in rows)
+    shown = ("runs",) if several else ()
+    columns = ("method", *shown, "old", "new", "all", "STD", "rarest third", "forgetting", "worst")
+    caption = f"IoU in percent after the last step, convention {first.final.convention}"
+    table = Table(*columns, title=Text(f"{first.task}, {first.model}"), caption=caption, header_style="bold")
+    for row in rows:
+        numbers = [_number(row["mean"][name], row["spread"][name], len(row["runs"])) for name in MEASURES]
+        count = (str(len(row["runs"])),) if several else ()
+        table.add_row(Text(row["label"]), *count, *numbers, Text(", ".join(row["worst"][:2])))
+    return table
+
+
+def _number(mean: float, spread: float, runs: int) -> str:
+    if mean != mean:  # NaN: joint training has forgotten nothing
+        return "–"
+    return f"{mean:.1f} ± {spread:.1f}" if runs > 1 else f"{mean:.1f}"

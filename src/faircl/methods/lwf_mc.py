@@ -1,0 +1,46 @@
+"""LwF-MC: every class for itself, old ones by the old network's probability. iCaRL without its memory, CVPR 2017."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from torch import Tensor
+
+from faircl.data.loader import Batch
+from faircl.losses.binary import upsampled_binary_cross_entropy
+from faircl.losses.distillation import binary_distillation
+from faircl.methods.base import MethodConfig, TeacherMethod, Terms, counted
+from faircl.models.segmenter import Segmenter, SegOutput
+from faircl.parts import Init
+
+
+class LwFMCConfig(MethodConfig):
+    """Hyper-parameters of LwF-MC."""
+
+    name: str = "lwf-mc"
+    init: Init = Field("random", description="start of new classes' classifier: random, background or prototype")
+    distill: float = Field(10.0, ge=0, description="weight of the distillation, a sum over old classes")
+
+
+class LwFMC(TeacherMethod):
+    """L = Σ_c BCE(σ(z_c), [y = c]) + λ · Σ_{c old} BCE(σ(z_c), σ(z_old,c)), means over pixels.
+
+    Prediction by the largest logit is that by the largest sigmoid.
+    """
+
+    Config = LwFMCConfig
+    name = "lwf-mc"
+    summary = "binary cross-entropy per class, old classes by the old network's probability"
+    paper = "LwF-MC (iCaRL), CVPR 2017"
+
+    def __init__(self, config: LwFMCConfig, model: Segmenter) -> None:
+        super().__init__(config, model)
+        self.config = config
+
+    def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Return binary cross-entropy and, where there is a teacher, distillation."""
+        terms = {"seg": upsampled_binary_cross_entropy(out.logits, targets)}
+        if old is not None and self.config.distill > 0:
+            valid = counted(batch, out.logits.shape[-2:])
+            summed = old.logits.shape[1] * binary_distillation(out.logits, old.logits, valid)
+            terms["distill"] = self.config.distill * summed
+        return terms

@@ -1,0 +1,143 @@
+"""PLOP (CVPR 2021): pseudo labels for what the step hides, and local POD on features of every depth.
+
+L = 1/N · Σ_i f_{b(i)} · CE(z_i, ỹ_i) + √(|seen| / |new|) / L · ( λ_pod · Σ_l POD(l) + λ_logits · POD(logits) )
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from faircl.data.loader import Batch
+from faircl.data.sample import UNLABELLED
+from faircl.losses import upsampled_cross_entropy
+from faircl.losses.pod import like_old_logits, local_pod
+from faircl.methods.assignment import Assignment, assign_by_softmax
+from faircl.methods.base import MethodConfig, Scanned, StepContext, TeacherMethod, Terms
+from faircl.methods.entropy_labels import EntropyThresholds, kept_share, sure_labels
+from faircl.models.segmenter import Segmenter, SegOutput
+
+
+class PLOPConfig(MethodConfig):
+    """Hyper-parameters of PLOP, with its values for Pascal VOC. A weight of zero switches its term off."""
+
+    name: str = "plop"
+    pod: float = Field(0.01, ge=0, description="λ_pod, weight of POD on the backbone's stages and the embedding")
+    pod_logits: float = Field(5e-4, ge=0, description="λ_logits, weight of POD on the logits")
+    threshold: float = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="least value of τ_c, the doubt (entropy over its largest) below which pixels count",
+    )
+
+
+class PLOP(TeacherMethod):
+    """Cross-entropy with pseudo labels, and local POD from the second step on.
+
+    An unlabelled pixel takes the old network's class c where its doubt u < τ_c, and is ignored elsewhere; τ_c is the
+    median doubt over the step's images, at least ``threshold``. f_b is the share of image b's unlabelled pixels that
+    were kept: an image the old network does not know is trained on with care. POD compares the L maps of a network:
+    its stages, its embedding and, with the new classes added to the background's, its logits.
+
+    On domain steps no class is new and every pixel has its label: cross-entropy and POD alone, with √(|seen| / |new|)
+    taken as 1. Where a step hides no class (sequential setting) there are no pseudo labels either.
+
+    State: ``thresholds`` τ (K_old,), empty without pseudo labels; ``facts``, the step's old classes, all its classes,
+    its label of unlabelled pixels, whether it has pseudo labels and whether the data has a background; these are also
+    plain numbers, so that reading them never waits for a device.
+    """
+
+    Config = PLOPConfig
+    name = "plop"
+    summary = "pseudo labels where the old network is sure; row and column means of features are kept"
+    paper = "PLOP, CVPR 2021"
+
+    thresholds: Tensor
+    facts: Tensor
+
+    def __init__(self, config: PLOPConfig, model: Segmenter) -> None:
+        super().__init__(config, model)
+        self.config = config
+        self.register_buffer("thresholds", torch.zeros(0))
+        self.register_buffer("facts", torch.tensor([0, 0, UNLABELLED, 0, 0]))
+        self.restored()
+
+    def restored(self) -> None:
+        """Read the step's facts back."""
+        self.old_classes, self.classes, self.unlabelled_label, self.pseudo, self.background = self.facts.tolist()
+
+    def step0_key(self) -> dict[str, object]:
+        """Every hyper-parameter is of later steps."""
+        return {"method": {"name": self.config.name}}
+
+    # Steps
+
+    def needs_teacher(self, context: StepContext) -> bool:
+        """Ask for the old network where something is kept close to it or labelled by it."""
+        pod = self.config.pod > 0 or self.config.pod_logits > 0
+        return super().needs_teacher(context) and (pod or self.wants_scan(context))
+
+    def begin_step(self, context: StepContext) -> None:
+        """Set the thresholds with the old model, then grow the classifier."""
+        pseudo = self.wants_scan(context)
+        facts = [context.old_classes, context.classes, context.unlabelled, int(pseudo), int(context.background)]
+        self.facts.copy_(torch.tensor(facts))
+        self.restored()
+        self._doubts = EntropyThresholds(context.old_classes if pseudo else 0, self.facts.device)
+        super().begin_step(context)
+        self.thresholds = self._doubts.gather(self.config.threshold) if pseudo else self.thresholds.new_zeros(0)
+        del self._doubts  # its histogram may be large
+
+    def wants_scan(self, context: StepContext) -> bool:
+        """Look at the step's images beforehand where they may hide an old class."""
+        labelled = context.background and context.unlabelled == UNLABELLED
+        return context.step > 0 and not context.domain and not labelled
+
+    def see(self, scanned: Scanned, context: StepContext) -> None:
+        """Count the old model's doubts about unlabelled pixels."""
+        if self.pseudo:
+            assignment = self._assignment(scanned.output, scanned.labels.shape[-2:])
+            self._doubts.add(assignment, scanned.labels == context.unlabelled)
+
+    # Iterations
+
+    def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
+        """Label unlabelled pixels by the old network where it is sure, and ignore the others."""
+        labels = super().targets(batch, out, old)
+        if not self.pseudo:
+            return labels
+        assert old is not None, "the engine runs the teacher that needs_teacher asks for"
+        pseudo = sure_labels(self._assignment(old, batch.labels.shape[-2:]), self.thresholds)
+        return labels.where(batch.labels != self.unlabelled_label, pseudo)
+
+    def _assignment(self, old: SegOutput, size: torch.Size) -> Assignment:
+        return assign_by_softmax(old.logits[:, : self.old_classes], size, doubt=True)
+
+    def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Return cross-entropy and, where there is a teacher, POD."""
+        terms = {"seg": upsampled_cross_entropy(out.logits, targets, pixel_weight=self._care(batch, targets))}
+        if old is None:
+            return terms
+        # Logits count among the L maps even where they are switched off, or that would change the others' weight.
+        scale = self._growth() / (len(out.stages) + 2)
+        if self.config.pod > 0:
+            pairs = zip((*out.stages, out.embedding), (*old.stages, old.embedding), strict=True)
+            terms["pod"] = self.config.pod * scale * torch.stack([local_pod(new, was) for new, was in pairs]).sum()
+        if self.config.pod_logits > 0:
+            logits = like_old_logits(out.logits, self.old_classes, bool(self.background))
+            terms["pod_logits"] = self.config.pod_logits * scale * local_pod(logits, old.logits)
+        return terms
+
+    def _care(self, batch: Batch, targets: Tensor) -> Tensor | None:
+        """Return f of every image, spread over its pixels (B, H, W)."""
+        if not self.pseudo:
+            return None
+        share = kept_share(targets, batch.labels == self.unlabelled_label)
+        return share[:, None, None].expand(targets.shape)
+
+    def _growth(self) -> float:
+        """√(|seen| / |new|): the more there is to lose and the less to learn, the more is kept."""
+        new = self.classes - self.old_classes
+        return float((self.classes / new) ** 0.5) if new > 0 else 1.0

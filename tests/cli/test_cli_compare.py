@@ -1,0 +1,60 @@
+"""``faircl compare``: means over seeds, labels, what keeps runs from being comparable."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_train, tmp_path_factory):
+    """Fine-tuning with two seeds, FairCL with one, joint training."""
+    root = tmp_path_factory.mktemp("compare")
+    quick = ("train.epochs=0.5", "train.later_epochs=0.5")
+    return {
+        "a": tiny_train(root / "a", "method=finetune", *quick).path,
+        "b": tiny_train(root / "b", "method=finetune", "seed=1", *quick).path,
+        "fair": tiny_train(root / "fair", *quick).path,
+        "joint": tiny_train(root / "joint", *quick, recipe="demo-joint").path,
+    }
+
+
+def final(path):
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == "eval"][-1]
+
+
+def test_rows_are_means_over_the_runs_of_a_method(cli, runs):
+    found = json.loads(cli("compare", *runs.values(), "--json").out)
+    assert [row["label"] for row in found["rows"]] == ["finetune", "faircl", "joint"]
+    first = found["rows"][0]
+    values = [final(runs[name])["miou"]["all"] for name in "ab"]
+    assert first["mean"]["all"] == pytest.approx(np.mean(values))
+    assert first["spread"]["all"] == pytest.approx(np.std(values))
+    assert first["runs"] == [str(runs["a"]), str(runs["b"])]
+    assert found["rows"][2]["mean"]["forgetting"] is None
+    assert found["notes"] == []
+    table = cli("compare", *runs.values()).out
+    assert f"{np.mean(values):.1f} ± {np.std(values):.1f}" in table
+    assert "convention full" in table
+
+
+def test_labels_and_pages(cli, runs, tmp_path):
+    labelled = [f"one={runs['a']}", f"two={runs['b']}"]
+    found = json.loads(cli("compare", *labelled, "--page", tmp_path / "page", "--json").out)
+    assert [row["label"] for row in found["rows"]] == ["one", "two"]
+    assert (tmp_path / "page/comparison.html").is_file()
+    assert found["page"] == str(tmp_path / "page/comparison.html")
+
+
+def test_what_cannot_be_compared_is_said(cli, runs, tiny_train, tmp_path):
+    other = tiny_train(
+        tmp_path / "o", "method=finetune", "scenario.task=5-5", "train.epochs=0.3", "train.later_epochs=0.3"
+    )
+    result = cli("compare", runs["a"], other.path)
+    assert result.code == 0
+    assert "differ in data, task" in result.out
+    result = cli("compare", tmp_path)
+    assert result.code == 2
+    assert "is not a run folder" in result.err
+    assert cli("compare").code == 2
