@@ -20,6 +20,8 @@ ROW = {
     "peak_gib",
     "time_ratio",
     "memory_ratio",
+    "passes",
+    "extra",
 }
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has a peak")
 
@@ -93,11 +95,12 @@ def test_table(cli):
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.out.splitlines() if "│" in line]
     label = "small width=8 embedding=8"
     assert [row[:2] for row in rows] == [[label, "cross-entropy"], [label, "FairCL"]]
-    assert rows[0][7] == "1.000×"
-    assert float(rows[1][7].rstrip("×")) > 0
+    assert rows[0][8] == "1.000×"
+    assert float(rows[1][8].rstrip("×")) > 0
     for row in rows:
-        assert float(row[3]) == float(row[2]) == float(row[4])
-        assert float(row[5]) > 0
+        assert row[2] == "1"
+        assert float(row[4]) == float(row[3]) == float(row[5])
+        assert float(row[6]) > 0
         if not torch.cuda.is_available():
             assert (row[6], row[8]) == ("–", "–")
     header = next(line for line in result.out.splitlines() if "ms/step" in line)
@@ -167,3 +170,15 @@ def test_nothing_to_time_is_refused(option, cli):
     assert (result.code, result.out) == (2, "")
     assert option in result.err
     assert "Traceback" not in result.err
+
+
+def test_methods_side_by_side(cli):
+    found = parsed(
+        cli("bench", "methods", "--model", NARROW, *TINY, "--classes", 6, "--old", 4, "--method", "mib", "--json")
+    )
+    assert [row["method"] for row in found["rows"]] == ["finetune", "mib"]
+    assert [row["passes"] for row in found["rows"]] == [1, 2]
+    assert all(set(row) == ROW for row in found["rows"])
+    result = cli("bench", "methods", "--method", "mip")
+    assert result.code == 2
+    assert "Did you mean 'mib'" in result.err

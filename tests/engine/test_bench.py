@@ -6,7 +6,7 @@ import torch
 from faircl.config import resolve
 from faircl.data.sample import BACKGROUND
 from faircl.engine import bench
-from faircl.engine.bench import BenchSize, StepTime, bench_step
+from faircl.engine.bench import BenchSize, StepTime, Timed, bench_step
 from faircl.engine.network import build_model
 from faircl.engine.update import Updater
 from faircl.errors import UserError
@@ -140,16 +140,16 @@ def test_the_time_is_that_of_whole_updates(iterations, silent, monkeypatch):
 
 
 def test_rows_are_medians_and_ratios_to_the_first():
-    seconds = {"plain": [0.4, 0.1, 0.2], "ours": [0.5, 0.3, 0.9]}
-    peaks = {"plain": 2 * 2**30, "ours": 3 * 2**30}
-    first, second = bench._rows(config("optim.accumulate=3", batch=4), 99, seconds, peaks, memory=True)
-    assert first == StepTime(
-        "small width=8 embedding=8", "plain", 99, 200.0, (100.0, 400.0), pytest.approx(60), 2.0, 1.0, 1.0
-    )
-    assert second == StepTime(
-        "small width=8 embedding=8", "ours", 99, 500.0, (300.0, 900.0), pytest.approx(24), 3.0, pytest.approx(2.5), 1.5
-    )
-    assert [row.memory_ratio for row in bench._rows(config(), 99, seconds, peaks, memory=False)] == [None, None]
+    timed = {
+        "plain": [Timed(seconds, 2 * 2**30, 1, 0) for seconds in (0.4, 0.1, 0.2)],
+        "ours": [Timed(seconds, 3 * 2**30, 2, 7) for seconds in (0.5, 0.3, 0.9)],
+    }
+    name = "small width=8 embedding=8"
+    first, second = bench._rows(config("optim.accumulate=3", batch=4), 99, timed, memory=True)
+    assert first == StepTime(name, "plain", 99, 200.0, (100.0, 400.0), pytest.approx(60), 2.0, 1.0, 1.0, 1, 0)
+    spread, ratio = (300.0, 900.0), pytest.approx(2.5)
+    assert second == StepTime(name, "ours", 99, 500.0, spread, pytest.approx(24), 3.0, ratio, 1.5, 2, 7)
+    assert [row.memory_ratio for row in bench._rows(config(), 99, timed, memory=False)] == [None, None]
 
 
 def test_methods_take_turns(silent, monkeypatch):
@@ -157,7 +157,7 @@ def test_methods_take_turns(silent, monkeypatch):
 
     def fake(config, name, model, fabric, size):
         order.append(name)
-        return next(taken), 0
+        return Timed(next(taken), 0, 1, 0)
 
     monkeypatch.setattr(bench, "_time_method", fake)
     plain, ours = bench_step([config()], METHODS, BenchSize(4, 6, 1, 3), silent())
@@ -191,7 +191,7 @@ def test_parameters_are_those_after_growing(silent, monkeypatch):
     ],
 )
 def test_rows_name_the_network(model, label):
-    (row,) = bench._rows(config(f"model={model}"), 9, {"plain": [1.0]}, {"plain": 0}, memory=False)
+    (row,) = bench._rows(config(f"model={model}"), 9, {"plain": [Timed(1.0, 0, 1, 0)]}, memory=False)
     assert row.model == label
 
 
@@ -229,3 +229,16 @@ def test_settings_of_the_process_are_put_back(silent):
     bench_step([config("train.precision=fp64", "train.deterministic=true", crop=32)], METHODS, FEW, silent())
     assert torch.get_default_dtype() == torch.float32
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_passes_and_what_is_kept(silent):
+    names = ("finetune", "mib", "faircl")
+    rows = {row.method: row for row in bench_step([config()], [(n, n) for n in names], FEW, silent())}
+    network = build_model(config())
+    network.classifier.grow(FEW.old_classes)
+    copied = sum(parameter.numel() for parameter in network.parameters())
+    assert [rows[name].passes for name in names] == [1, 2, 1]
+    assert rows["finetune"].extra == 0
+    assert rows["mib"].extra == copied + 2  # and its two facts
+    # Prototypes (6, 8), share and predicted (6,), which are ready, frozen, filled and heads (6,), facts and a count.
+    assert rows["faircl"].extra == 6 * 8 + 6 * 6 + 4 + 1

@@ -74,6 +74,62 @@ def step(
         console().print(_table(rows, about, environment()))
 
 
+@app.command()
+def methods(
+    names: Annotated[
+        list[str] | None, typer.Option("--method", help="A method to time; may be repeated. Default: all of them.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="A network, or '{name: …, …}' with its settings.")] = (
+        "{name: deeplabv3, backbone: resnet101, stride: 16}"
+    ),
+    classes: Annotated[int, typer.Option(help="Channels after the step, background among them.")] = 151,
+    old: Annotated[int, typer.Option(help="Channels before the step.")] = 101,
+    batch: Annotated[int, typer.Option(help="Images per batch.")] = 24,
+    size: Annotated[int, typer.Option(help="Side of an image.")] = 512,
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "bf16",
+    iterations: Annotated[int, typer.Option(min=1, help="Timed updates per round.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, in turn over the methods.")] = 3,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Time an update of every method at a later step: passes, milliseconds, peak memory, numbers kept.
+
+    Kept are those of a copy of the old network, and of what a method carries from step to step.
+
+    Ratios are to fine-tuning. Images are random and already on the device; what a method does once before a step is
+    not part of it. The default wants a GPU of 60 GB.
+
+    [bold]Examples[/bold]
+
+    faircl bench methods
+
+    faircl bench methods --method mib --method plop --method faircl --json
+
+    faircl bench methods --model small --batch 8 --size 96 --precision fp32 --iterations 3
+    """
+    from faircl.distributed import join, launched
+    from faircl.engine.bench import BenchSize, bench_step
+    from faircl.engine.environment import environment
+    from faircl.progress import ConsoleReporter
+    from faircl.registry import METHODS as KNOWN
+
+    join()
+    if launched() > 1:
+        raise UserError("faircl bench methods times one process; start it without torchrun.")
+    for name in names or ():
+        KNOWN.get(name)
+    chosen = dict.fromkeys(["finetune", *(names or (name for name in KNOWN.names() if not KNOWN.get(name).joint))])
+    config = _config(model, batch, size, precision, settings or [])
+    timed = [(name, name) for name in chosen]
+    rows = bench_step([config], timed, BenchSize(old, classes, iterations, rounds), ConsoleReporter())
+    used = config.train
+    about = {"classes": classes, "old": old, "batch": used.batch, "size": used.crop, "precision": used.precision}
+    if as_json:
+        print_json({**about, "iterations": iterations, "rounds": rounds, "environment": environment()} | _json(rows))
+    else:
+        console().print(_table(rows, about, environment()))
+
+
 def _config(model: str, batch: int, size: int, precision: str, settings: list[str]) -> RunConfig:
     from faircl.config import resolve
 
@@ -95,7 +151,7 @@ def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -
 
     title = "{classes} classes, {old} of them old; batch {batch} of {size}×{size}, {precision}".format(**about)
     where = facts["gpu"] if facts["gpu"] != "none" else f"{facts['cpu']}, {facts['threads']} threads"
-    columns = ("network", "method", "ms/step", "min", "max", "images/s", "peak GiB", "time", "memory")
+    columns = ("network", "method", "passes", "ms/step", "min", "max", "images/s", "peak GiB", "time", "memory", "kept")
     caption = f"{where}; torch {facts['torch']}; commit {facts['commit'] or 'unknown'}"
     table = Table(*columns, title=title, caption=caption, header_style="bold")
     for row in rows:
@@ -104,6 +160,7 @@ def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -
         table.add_row(
             row.model,
             row.method,
+            str(row.passes),
             f"{row.milliseconds:.1f}",
             f"{low:.1f}",
             f"{high:.1f}",
@@ -111,5 +168,6 @@ def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -
             memory[0],
             f"{row.time_ratio:.3f}×",
             memory[1],
+            f"{row.extra:,}",
         )
     return table

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from lightning_fabric import Fabric
@@ -38,7 +38,11 @@ BLOCK = 16
 
 @dataclass(frozen=True)
 class StepTime:
-    """What one update of a method costs, the median of the rounds; ratios are to the first method of the network."""
+    """What one update of a method costs, the median of the rounds; ratios are to the first method of the network.
+
+    ``passes``: forward passes per update, the old network's included. ``extra``: numbers kept beside the network at a
+    later step: a copy of the old network, and what the method carries from step to step.
+    """
 
     model: str
     method: str
@@ -49,6 +53,8 @@ class StepTime:
     peak_gib: float | None
     time_ratio: float
     memory_ratio: float | None
+    passes: int
+    extra: int
 
     def to_json(self) -> dict[str, Any]:
         """Return the numbers."""
@@ -85,27 +91,34 @@ def bench_step(
             fabric = make_fabric(config.train)
             network = build_model(config, pretrained=False)
             check_network(config, network)
-            seconds: dict[str, list[float]] = {label: [] for label, _ in methods}
-            peaks: dict[str, int] = {}
+            timed: dict[str, list[Timed]] = {label: [] for label, _ in methods}
             with reporter.task(f"{_label(config)}", size.rounds * len(methods)) as task:
                 for _ in range(size.rounds):
                     for label, name in methods:
-                        taken, peak = _time_method(config, name, copy.deepcopy(network), fabric, size)
-                        seconds[label].append(taken)
-                        peaks[label] = max(peak, peaks.get(label, 0))
-                        task.advance(f"{label} {1e3 * taken:.1f} ms")
+                        one = _time_method(config, name, copy.deepcopy(network), fabric, size)
+                        timed[label].append(one)
+                        task.advance(f"{label} {1e3 * one.seconds:.1f} ms")
             weights = sum(p.numel() for p in network.parameters()) + size.classes * (network.embedding_width + 1)
-            found += _rows(config, weights, seconds, peaks, fabric.device.type == "cuda")
+            found += _rows(config, weights, timed, fabric.device.type == "cuda")
     return found
 
 
-def _rows(
-    config: RunConfig, parameters: int, seconds: dict[str, list[float]], peaks: dict[str, int], memory: bool
-) -> Iterator[StepTime]:
-    first = next(iter(seconds))
-    base = statistics.median(seconds[first])
+class Timed(NamedTuple):
+    """Seconds of an update, largest number of bytes in use meanwhile, forward passes, numbers kept."""
+
+    seconds: float
+    peak: int
+    passes: int
+    extra: int
+
+
+def _rows(config: RunConfig, parameters: int, timed: dict[str, list[Timed]], memory: bool) -> Iterator[StepTime]:
+    first = next(iter(timed))
+    base = statistics.median(one.seconds for one in timed[first])
+    peaks = {label: max(one.peak for one in rounds) for label, rounds in timed.items()}
     images = config.train.batch * config.optim.accumulate
-    for label, times in seconds.items():
+    for label, rounds in timed.items():
+        times = [one.seconds for one in rounds]
         middle = statistics.median(times)
         yield StepTime(
             model=_label(config),
@@ -117,11 +130,13 @@ def _rows(
             peak_gib=peaks[label] / 2**30 if memory else None,
             time_ratio=middle / base,
             memory_ratio=peaks[label] / peaks[first] if memory else None,
+            passes=rounds[0].passes,
+            extra=rounds[0].extra,
         )
 
 
-def _time_method(config: RunConfig, name: str, model: Segmenter, fabric: Fabric, size: BenchSize) -> tuple[float, int]:
-    """Return the seconds of an update, and the largest number of bytes in use meanwhile."""
+def _time_method(config: RunConfig, name: str, model: Segmenter, fabric: Fabric, size: BenchSize) -> Timed:
+    """Time an update of a later step."""
     table = METHODS.get(name)
     method: Method = table(config.method if name == config.method.name else table.Config(name=name), model)
     device = fabric.device
@@ -129,14 +144,12 @@ def _time_method(config: RunConfig, name: str, model: Segmenter, fabric: Fabric,
     method.to(device)
     # A short first step gives the method what it takes from one: old classes, prototypes, statistics.
     _run(config, method, model, fabric, 0, (0, size.old_classes), 6, timed=False)
-    seconds, peak = _run(
-        config, method, model, fabric, 1, (size.old_classes, size.classes), size.iterations, timed=True
-    )
+    timed = _run(config, method, model, fabric, 1, (size.old_classes, size.classes), size.iterations, timed=True)
     del method, model
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    return seconds, peak
+    return timed
 
 
 def _run(
@@ -148,7 +161,7 @@ def _run(
     classes: tuple[int, int],
     iterations: int,
     timed: bool,
-) -> tuple[float, int]:
+) -> Timed:
     """Make the updates of a step; the first ones, which warm up caches and wait for prototypes, are not timed."""
     context = _context(model, step, *classes)
     teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(context) else None
@@ -178,8 +191,10 @@ def _run(
         update.terms()
     seconds = (_now(fabric.device) - started) / iterations
     peak = torch.cuda.max_memory_allocated(fabric.device) if fabric.device.type == "cuda" else 0
+    copied = sum(parameter.numel() for parameter in teacher.parameters()) if teacher is not None else 0
     method.end_step(context)
-    return seconds, peak
+    kept = sum(value.numel() for value in method.state_dict().values())
+    return Timed(seconds, peak, 1 if teacher is None else 2, copied + kept)
 
 
 def _context(model: Segmenter, step: int, old: int, classes: int) -> StepContext:
