@@ -102,11 +102,12 @@ def test_table(cli):
         assert float(row[4]) == float(row[3]) == float(row[5])
         assert float(row[6]) > 0
         if not torch.cuda.is_available():
-            assert (row[6], row[8]) == ("–", "–")
+            assert (row[7], row[9]) == ("–", "–")
     header = next(line for line in result.out.splitlines() if "ms/step" in line)
     assert [cell.strip() for cell in header.split("┃")[1:-1]] == [
         "network",
         "method",
+        "passes",
         "ms/step",
         "min",
         "max",
@@ -114,6 +115,7 @@ def test_table(cli):
         "peak GiB",
         "time",
         "memory",
+        "kept",
     ]
     assert "torch" in result.out.splitlines()[-1]
 
