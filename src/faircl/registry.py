@@ -61,6 +61,7 @@ METHODS = Registry(
         "ilt": "faircl.methods.ilt:ILT",
         "mib": "faircl.methods.mib:MiB",
         "plop": "faircl.methods.plop:PLOP",
+        "sats": "faircl.methods.sats:SATS",
         "ewf": "faircl.methods.ewf:EWF",
         "awt": "faircl.methods.awt:AWT",
         "dft": "faircl.methods.dft:DFT",

@@ -9,7 +9,7 @@ from faircl.registry import METHODS
 QUICK = ("scenario.task=4-3-3", "train.epochs=1", "train.later_epochs=1", "optim.lr=0.01")
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS.builtin if name not in ("joint", "faircl")])
+@pytest.mark.parametrize("name", [name for name in METHODS.builtin if name not in ("joint", "faircl", "sats")])
 def test_three_steps(name, tiny_train, tmp_path):
     run = tiny_train(tmp_path / "run", f"method={name}", *QUICK)
     assert run.finished_steps() == 3

@@ -97,7 +97,8 @@ def methods(
     Kept are those of a copy of the old network, and of what a method carries from step to step.
 
     Ratios are to fine-tuning. Images are random and already on the device; what a method does once before a step is
-    not part of it. The default wants a GPU of 60 GB.
+    not part of it. Methods that need attentions are left out where the network has none. The default wants a GPU of
+    40 GB.
 
     [bold]Examples[/bold]
 
@@ -112,14 +113,17 @@ def methods(
     from faircl.engine.environment import environment
     from faircl.progress import ConsoleReporter
     from faircl.registry import METHODS as KNOWN
+    from faircl.registry import MODELS
 
     join()
     if launched() > 1:
         raise UserError("faircl bench methods times one process; start it without torchrun.")
     for name in names or ():
         KNOWN.get(name)
-    chosen = dict.fromkeys(["finetune", *(names or (name for name in KNOWN.names() if not KNOWN.get(name).joint))])
     config = _config(model, batch, size, precision, settings or [])
+    attentive = MODELS.get(config.model.name).has_attentions
+    fitting = [name for name in KNOWN.names() if attentive or KNOWN.get(name).needs_attentions is not True]
+    chosen = dict.fromkeys(["finetune", *(names or (name for name in fitting if not KNOWN.get(name).joint))])
     timed = [(name, name) for name in chosen]
     rows = bench_step([config], timed, BenchSize(old, classes, iterations, rounds), ConsoleReporter())
     used = config.train

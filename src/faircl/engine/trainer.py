@@ -78,10 +78,11 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
         if config.train.tensorboard:
             import_summary_writer()
         plan = make_plan(config, data, reporter)
+        method: Method = METHODS.get(config.method.name)(config.method, model)
         # Everything that can be wrong with data and settings is known by now: only now may the disk be touched.
         folder = on_first(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
         with memory_in_words():
-            Trainer(plan, model, folder, fabric, reporter).run()
+            Trainer(plan, model, method, folder, fabric, reporter).run()
     return folder
 
 
@@ -101,10 +102,18 @@ def _network(config: RunConfig, fabric: Fabric, pretrained: bool) -> Segmenter:
 class Trainer:
     """Trains the steps of a plan one after the other."""
 
-    def __init__(self, plan: Plan, model: Segmenter, folder: RunFolder, fabric: Fabric, reporter: Reporter) -> None:
-        self.plan, self.model, self.folder, self.fabric, self.reporter = plan, model, folder, fabric, reporter
+    def __init__(
+        self,
+        plan: Plan,
+        model: Segmenter,
+        method: Method,
+        folder: RunFolder,
+        fabric: Fabric,
+        reporter: Reporter,
+    ) -> None:
+        self.plan, self.model, self.method = plan, model, method
+        self.folder, self.fabric, self.reporter = folder, fabric, reporter
         self.config, self.scenario = plan.config, plan.scenario
-        self.method: Method = METHODS.get(self.config.method.name)(self.config.method, self.model)
         tensorboard = self.config.train.tensorboard and rank() == 0
         self.log = TrainLog(folder.path, self.config.train.log_every, tensorboard)
 

@@ -1,0 +1,127 @@
+"""SATS, self-attention transfer: a class's pixels go on looking where the old network's looked. Qiu et al., 2023.
+
+L = 1/N · Σ_i f_{b(i)} · CE(z_i, ỹ_i) + λ_kd · KD_unbiased(z, z_old) + λ_att / S · Σ_s AT(A_s, A_s,old)
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from faircl.data.loader import Batch
+from faircl.errors import UserError
+from faircl.losses.attention import attention_transfer, stage_ends
+from faircl.losses.distillation import distillation, unbiased_distillation
+from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms, counted, to_stride
+from faircl.methods.plop import PLOP, PLOPConfig
+from faircl.models.segmenter import Segmenter, SegOutput
+
+
+class SATSConfig(MethodConfig):
+    """Hyper-parameters of SATS, with its published values. A weight of zero switches its term off."""
+
+    name: str = "sats"
+    distill: float = Field(20.0, ge=0, description="λ_kd, weight of the distillation of logits")
+    attention: float = Field(20.0, ge=0, description="λ_att, weight of the attention transfer")
+    threshold: float = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="least value of τ_c, the doubt (entropy over its largest) below which pixels count",
+    )
+
+
+class SATS(TeacherMethod):
+    """Cross-entropy with PLOP's pseudo labels, MiB's distillation and attention transfer (AT) from the second step on.
+
+    ỹ, f and the start of new classes are those of PLOP, which is held here with its POD switched off. AT compares, at
+    the last block of each of the S stages, the mean attention row of every class that an image shows, background left
+    out. Classes are those of ỹ, brought to the grid of the block's queries (B, h·w) by nearest neighbour; pixels
+    without a label belong to none.
+
+    Without a background class all classes are compared and the distillation is plain; on domain steps, where no class
+    is new, unbiased and plain distillation are the same, and ỹ is the true label. A network must have one query per
+    pixel of a feature map; others are refused when the method is made. State: PLOP's, under ``plop.``.
+    """
+
+    Config = SATSConfig
+    name = "sats"
+    summary = "PLOP's pseudo labels, MiB's distillation; a class's mean attention is kept in every stage"
+    paper = "SATS, 2023"
+    needs = "a frozen copy of the old network, run on every batch, and a network with attentions (segformer)"
+    needs_attentions = True
+
+    def __init__(self, config: SATSConfig, model: Segmenter) -> None:
+        super().__init__(config, model)
+        _check_attentions(model)
+        self.config = config
+        self.plop = PLOP(PLOPConfig(init=config.init, threshold=config.threshold, pod=0, pod_logits=0), model)
+
+    def step0_key(self) -> dict[str, object]:
+        """Every hyper-parameter is of later steps."""
+        return {"method": {"name": self.config.name}}
+
+    # Steps
+
+    def needs_teacher(self, context: StepContext) -> bool:
+        """Ask for the old network where something is kept close to it or labelled by it."""
+        kept = self.config.distill > 0 or self.config.attention > 0
+        return super().needs_teacher(context) and (kept or self.plop.needs_teacher(context))
+
+    def begin_step(self, context: StepContext) -> None:
+        """Let PLOP set its thresholds and grow the classifier."""
+        self.plop.begin_step(context)
+
+    # Iterations
+
+    def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
+        """Return PLOP's labels."""
+        return self.plop.targets(batch, out, old)
+
+    def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Return cross-entropy and, where there is a teacher, distillation and attention transfer."""
+        terms = self.plop.losses(batch, out, None, targets)
+        if old is not None and self.config.distill > 0:
+            distil = unbiased_distillation if self.plop.background else distillation
+            terms["distill"] = self.config.distill * distil(
+                out.logits, old.logits, counted(batch, out.logits.shape[-2:])
+            )
+        if old is not None and self.config.attention > 0:
+            terms["attention"] = self.config.attention * self._transfer(out, old, targets)
+        return terms
+
+    def _transfer(self, out: SegOutput, old: SegOutput, targets: Tensor) -> Tensor:
+        """Return the mean of AT over stages."""
+        new, was = out.attentions, old.attentions
+        assert new is not None, "the engine asks for the attentions that needs_attentions wants"
+        assert was is not None, "of the old network too"
+        first = int(self.plop.background)
+        stages = [
+            attention_transfer(new[k], was[k], to_stride(targets, size).flatten(1), first, self.plop.classes)
+            for k, size in stage_ends(new, _sizes(out.stages))
+        ]
+        return torch.stack(stages).mean()
+
+
+def _sizes(stages: tuple[Tensor, ...]) -> list[tuple[int, int]]:
+    return [(stage.shape[-2], stage.shape[-1]) for stage in stages]
+
+
+def _check_attentions(model: Segmenter) -> None:
+    """Refuse a network whose attentions cannot be told apart by pixel; tried on the meta device, at no cost."""
+    fitting = "set model.name to segformer, or to a vit without class and register tokens"
+    if not model.has_attentions:
+        raise UserError(f"Method 'sats' compares attentions, but network '{model.name}' has none; {fitting}.")
+    trial = copy.deepcopy(model).to("meta").eval()
+    with torch.no_grad():
+        image = torch.empty(1, 3, 64, 96, dtype=trial.mean.dtype, device="meta")
+        stages, attentions = trial.features(image, True)
+    try:
+        stage_ends(attentions or (), _sizes(stages))
+    except ValueError as error:
+        raise UserError(
+            f"Method 'sats' needs one attention row per pixel, but in network '{model.name}' {error}; {fitting}."
+        ) from None
