@@ -19,6 +19,15 @@ app = typer.Typer(help="Time what training costs, side by side in one run.", no_
 METHODS = (("cross-entropy", "finetune"), ("FairCL", "faircl"))
 
 
+Classes = Annotated[int, typer.Option(help="Channels after the step, background among them.")]
+Old = Annotated[int, typer.Option(help="Channels before the step.")]
+BatchSize = Annotated[int, typer.Option(help="Images per batch.")]
+Side = Annotated[int, typer.Option(help="Side of an image.")]
+Precision = Annotated[str, typer.Option(help="fp32, bf16 or fp16.")]
+Iterations = Annotated[int, typer.Option(min=1, help="Timed updates per round.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds, in turn over the methods.")]
+
+
 @app.callback()
 def _group() -> None:
     """Time what training costs, side by side in one run."""
@@ -30,13 +39,13 @@ def step(
         list[str] | None,
         typer.Option("--model", help="A network, or '{name: …, …}' with its settings. May be repeated."),
     ] = None,
-    classes: Annotated[int, typer.Option(help="Channels after the step, background among them.")] = 151,
-    old: Annotated[int, typer.Option(help="Channels before the step.")] = 101,
-    batch: Annotated[int, typer.Option(help="Images per batch.")] = 24,
-    size: Annotated[int, typer.Option(help="Side of an image.")] = 512,
-    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "bf16",
-    iterations: Annotated[int, typer.Option(min=1, help="Timed updates per round.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, in turn over the methods.")] = 3,
+    classes: Classes = 151,
+    old: Old = 101,
+    batch: BatchSize = 24,
+    size: Side = 512,
+    precision: Precision = "bf16",
+    iterations: Iterations = 20,
+    rounds: Rounds = 3,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -82,13 +91,13 @@ def methods(
     model: Annotated[str, typer.Option(help="A network, or '{name: …, …}' with its settings.")] = (
         "{name: deeplabv3, backbone: resnet101, stride: 16}"
     ),
-    classes: Annotated[int, typer.Option(help="Channels after the step, background among them.")] = 151,
-    old: Annotated[int, typer.Option(help="Channels before the step.")] = 101,
-    batch: Annotated[int, typer.Option(help="Images per batch.")] = 24,
-    size: Annotated[int, typer.Option(help="Side of an image.")] = 512,
-    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "bf16",
-    iterations: Annotated[int, typer.Option(min=1, help="Timed updates per round.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, in turn over the methods.")] = 3,
+    classes: Classes = 151,
+    old: Old = 101,
+    batch: BatchSize = 24,
+    size: Side = 512,
+    precision: Precision = "bf16",
+    iterations: Iterations = 20,
+    rounds: Rounds = 3,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""DFT*, direct fine-tuning of new classifiers over a network that no longer moves. Zhang et al., 2025."""
+"""DFT*, direct fine-tuning of new classifiers over a network that no longer moves; published in 2025."""
 
 from __future__ import annotations
 
