@@ -1,0 +1,154 @@
+"""RCIL, representation compensation: a frozen branch beside a trained one, and pooled features kept. CVPR 2022.
+
+L = CE_unbiased(z, y) + λ_kd · KD_unbiased(z, z_old) + √(|seen| / |new|) · (SP + CP)
+SP = 1/(S + 2) · ( λ_s · ( Σ_{l≤S} P(stage l) + P(embedding) ) + λ_s' · P(logits) )
+CP = 1/(S + 1) · ( λ_c · Σ_{l≤S} Q(stage l) + λ_c' · Q(embedding) )
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from faircl.data.loader import Batch
+from faircl.errors import UserError
+from faircl.losses.pod import like_old_logits
+from faircl.losses.pooled import channel_pooled, spatial_pooled
+from faircl.methods.base import StepContext, Terms
+from faircl.methods.mib import MiB, MiBConfig
+from faircl.models.parallel import TwoBranches, find_units, second_names
+from faircl.models.segmenter import Segmenter, SegOutput
+
+
+class RCILConfig(MiBConfig):
+    """Hyper-parameters of RCIL, with its values for Pascal VOC. A weight of zero switches its term off."""
+
+    name: str = "rcil"
+    distill: float = Field(100.0, ge=0, description="λ_kd, weight of the distillation of logits; not on domain steps")
+    spatial: float = Field(
+        0.01,
+        ge=0,
+        description="λ_s, weight of means over windows, of stages and embedding; 5e-6 was published for ADE20K, 5e-4 "
+        "for Cityscapes by domain",
+    )
+    spatial_logits: float = Field(
+        5e-4, ge=0, description="λ_s', the same of the logits; 5e-7 for ADE20K, 1e-4 for Cityscapes by domain"
+    )
+    channel: float = Field(
+        0.01,
+        ge=0,
+        description="λ_c, weight of means over neighbouring channels, of stages; 5e-6 for ADE20K, 1e-4 for Cityscapes "
+        "by domain",
+    )
+    channel_embedding: float = Field(
+        5e-4, ge=0, description="λ_c', the same of the embedding; 5e-7 for ADE20K, 0 for Cityscapes by domain"
+    )
+    branch: Literal["kept", "folded"] = Field(
+        "kept",
+        description="start of the trained branch at later steps: as the step before left it (published), or as a copy "
+        "of the frozen one",
+    )
+
+
+class RCIL(MiB):
+    """MiB's losses, pooled distillation, and two branches per 3×3 convolution while a step trains.
+
+    At the first step both branches train, from the same weights. After every step they are folded into one, exactly;
+    at the next that one is the first branch, frozen whole, and the second goes on training. In training a channel is
+    that of one branch or the mean of both, by chance (see ``faircl.models.parallel``).
+
+    P and Q compare maps of the new network with those of the old: means of squared features over windows of pixels,
+    and over neighbouring channels. Domain steps have neither distillation of logits nor a new class: √(|seen| / |new|)
+    is taken as 1.
+
+    State: MiB's, and with ``branch: kept`` the second branches, which are empty while they train; in their names /
+    stands for a dot.
+    """
+
+    Config = RCILConfig
+    name = "rcil"
+    summary = "a frozen and a trained branch per 3×3 convolution, folded after every step; pooled features are kept"
+    paper = "RCIL, CVPR 2022"
+    needs = "a frozen copy of the old network, run on every batch; two branches per 3×3 convolution while it trains"
+
+    config: RCILConfig
+
+    def __init__(self, config: RCILConfig, model: Segmenter) -> None:
+        super().__init__(config, model)
+        self.units = find_units(model)
+        if not self.units:
+            raise UserError(
+                f"Method 'rcil' doubles 3×3 convolutions, but network '{model.name}' as configured has none; choose "
+                "small, deeplabv3, deeplabv3plus, segformer or another backbone of timm."
+            )
+        self._open: TwoBranches | None = None
+        self.kept = nn.Module()
+        for name in second_names(model, self.units) if config.branch == "kept" else ():
+            self.kept.register_buffer(_flat(name), torch.zeros(0))
+
+    def step0_key(self) -> dict[str, object]:
+        """Every weight is of later steps; what is kept of the first one depends on ``branch``."""
+        return {"method": {"name": self.config.name, "branch": self.config.branch}}
+
+    # Steps
+
+    def needs_teacher(self, context: StepContext) -> bool:
+        """Ask for the old network where something is kept close to it."""
+        c = self.config
+        weights = [c.spatial, c.spatial_logits, c.channel, c.channel_embedding, 0 if context.domain else c.distill]
+        return super().needs_teacher(context) and any(weight > 0 for weight in weights)
+
+    def begin_step(self, context: StepContext) -> None:
+        """Grow the classifier, then open the branches."""
+        super().begin_step(context)
+        later = context.step > 0
+        self._open = TwoBranches(context.model, self.units, frozen=later, seed=context.seed, step=context.step)
+        if later and self.config.branch == "kept":
+            self._open.load_second({name: getattr(self.kept, _flat(name)) for name in self._open.second()})
+            self._keep({name: torch.zeros(0) for name in self._open.second()})
+
+    def end_step(self, context: StepContext) -> None:
+        """Fold the branches into the plain network."""
+        assert self._open is not None, "a step begins before it ends"
+        if self.config.branch == "kept":
+            self._keep(self._open.second())
+        self._open.fold()
+        self._open = None
+
+    def _keep(self, state: dict[str, Tensor]) -> None:
+        for name, value in state.items():
+            setattr(self.kept, _flat(name), value.detach().clone())
+
+    # Iterations
+
+    def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Return MiB's terms and, where there is a teacher, pooled distillation."""
+        known = 0 if old is None else old.logits.shape[1]
+        new = out.logits.shape[1] - known
+        terms = super().losses(batch, out, old if new > 0 else None, targets)
+        if old is None:
+            return terms
+        c = self.config
+        growth = float((out.logits.shape[1] / new) ** 0.5) if new > 0 else 1.0
+        # Maps count even where their weight is zero, or that would change the others'.
+        spatial, channel = growth / (len(out.stages) + 2), growth / (len(out.stages) + 1)
+        stages, embeddings = list(zip(out.stages, old.stages, strict=True)), (out.embedding, old.embedding)
+        if c.spatial > 0:
+            pairs = [*stages, embeddings]
+            terms["spatial"] = c.spatial * spatial * torch.stack([spatial_pooled(*pair) for pair in pairs]).sum()
+        if c.spatial_logits > 0:
+            logits = like_old_logits(out.logits, known, bool(self.background))
+            terms["spatial_logits"] = c.spatial_logits * spatial * spatial_pooled(logits, old.logits)
+        if c.channel > 0:
+            terms["channel"] = c.channel * channel * torch.stack([channel_pooled(*pair) for pair in stages]).sum()
+        if c.channel_embedding > 0:
+            terms["channel_embedding"] = c.channel_embedding * channel * channel_pooled(*embeddings)
+        return terms
+
+
+def _flat(name: str) -> str:
+    """Buffers' names hold no dots."""
+    return name.replace(".", "/")
