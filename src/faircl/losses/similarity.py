@@ -1,0 +1,55 @@
+"""Distillation weighted by class similarity: on a new class's pixels, old classes that look like it are kept most."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from faircl.distributed import global_mean
+
+ROUNDING = 1e-5
+"""Part of a threshold that rounding may take: classes of equal similarity are kept or dropped together."""
+
+
+def class_similarity(means: Tensor, prototypes: Tensor, ready: Tensor, delta: float) -> Tensor:
+    r"""Similarity of every new class to every old one (REMINDER).
+
+        r_{y,c} = exp cos(μ_y, p_c) / Σ_k exp cos(μ_y, p_k),   then r_{y,c} = 0 where r_{y,c} < δ / A
+
+    over the A old classes that have a prototype; others have r = 0. δ = 1 keeps what is more similar than the average.
+    The rest is not scaled up again. Cosines lie within ±1, so that r lies within e^±2 of 1/A.
+
+    Shapes: means μ (n, D) of the new classes; prototypes p (K, D); ready (K,) bool; (n, K) without gradient.
+    """
+    means, prototypes = _deep(means.detach()), _deep(prototypes.detach())
+    cosine = F.normalize(means, dim=1) @ F.normalize(prototypes.to(means), dim=1).T
+    share = cosine.masked_fill(~ready, -torch.inf).softmax(1)
+    kept = ready & (share >= delta * (1 - ROUNDING) / ready.sum().clamp_min(1))
+    return share.where(kept, 0.0)
+
+
+def similarity_distillation(
+    new: Tensor, old: Tensor, labels: Tensor, similarity: Tensor, temperature: float = 3.0
+) -> Tensor:
+    r"""Distillation on pixels of new classes, every old class by its similarity to the pixel's (CSW-KD, REMINDER).
+
+        L = − T² / N · Σ_i Σ_{c<K} r_{y_i,c} · q_{i,c} · log p_{i,c},
+        q = softmax(old / T),   p = softmax(new restricted to K channels / T)
+
+    over the N pixels with K ≤ y_i < K + n; none gives zero. r goes with the target alone: both softmaxes are over all
+    K old classes. Shapes: new (B, C, h, w) with C ≥ K; old (B, K, h, w); labels (B, h, w) int64, at network stride;
+    similarity r (n, K).
+    """
+    known = old.shape[1]
+    if similarity.shape[1] != known:
+        raise ValueError(f"one similarity per old class is needed, found {similarity.shape[1]} for {known} channels")
+    valid = (labels >= known) & (labels < known + len(similarity))
+    weight = similarity[(labels - known).where(valid, 0)].permute(0, 3, 1, 2)
+    log_p = (_deep(new)[:, :known] / temperature).log_softmax(1)
+    loss = -(weight * (_deep(old) / temperature).softmax(1) * log_p).sum(1)
+    return temperature**2 * global_mean(loss.where(valid, 0.0).sum(), valid.sum())
+
+
+def _deep(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
