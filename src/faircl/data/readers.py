@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validat
 
 from faircl.data.folder import FolderData
 from faircl.data.images import ImageReading
+from faircl.data.saliency import SaliencyMaps
 from faircl.data.sample import SegmentationData
 from faircl.data.scenes import SceneData
 from faircl.errors import UserError
@@ -34,6 +35,10 @@ class ReaderConfig(BaseModel):
         """Return the same configuration with every path absolute, for a record that outlives the present folder."""
         return self
 
+    def saliency_maps(self) -> SaliencyMaps | None:
+        """Return the saliency maps of the training images, where there are any."""
+        return None
+
 
 class FileConfig(ReaderConfig):
     """What every reader of files needs: where they are, and how images are read."""
@@ -44,6 +49,9 @@ class FileConfig(ReaderConfig):
     )
     value_range: tuple[float, float] | None = Field(
         None, description="values that become 0 and 255, for deep images; unset: the whole range of the type"
+    )
+    saliency: Path | None = Field(
+        None, description="folder of saliency maps, a PNG per training image; only methods that want them use them"
     )
 
     @field_validator("value_range")
@@ -60,14 +68,21 @@ class FileConfig(ReaderConfig):
         return self.root
 
     def absolute(self) -> Self:
-        """Return the same configuration with an absolute root."""
-        if self.root is None:
-            return self
-        return self.model_copy(update={"root": Path(os.path.abspath(self.root.expanduser()))})
+        """Return the same configuration with absolute folders."""
+        folders = {"root": self.root, "saliency": self.saliency}
+        return self.model_copy(update={name: _absolute(path) for name, path in folders.items() if path is not None})
+
+    def saliency_maps(self) -> SaliencyMaps | None:
+        """Return the saliency maps of the training images, where a folder of them was given."""
+        return None if self.saliency is None else SaliencyMaps(_absolute(self.saliency))
 
     def image_reading(self) -> ImageReading:
         """Return how images are read."""
         return ImageReading(self.bands, self.value_range)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))
 
 
 class SceneConfig(ReaderConfig):

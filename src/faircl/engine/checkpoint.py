@@ -23,6 +23,7 @@ def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, 
         "format": 1,
         "model": model.name,
         "heads": model.classifier.sizes,
+        **({} if model.classifier.unknown is None else {"unknown": True}),
         "background": scenario.background,
         "classes": [{"id": i, "name": n} for i, n in zip(scenario.channel_ids, scenario.names, strict=True)][:channels],
         "step": step,
@@ -42,6 +43,8 @@ def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
         raise UserError(f"{path / 'model.json'} is of step {about.get('step')}, not of step {int(path.name)}.")
     for size in heads:
         model.classifier.grow(size)
+    if about.get("unknown") is True:
+        model.classifier.add_unknown(about.get("background") is True)
     state = _load(path / "model.safetensors")
     try:
         model.load_state_dict(state)

@@ -12,6 +12,10 @@ from torch import Tensor, nn
 class GrowingClassifier(nn.Module):
     """One 1×1 convolution per step; their logits side by side.
 
+    A method may add a head for ``unknown``, pixels of classes yet to come, which is no class itself. In training mode
+    its logit z_u is apart. In evaluation mode it counts as background, z_bg ← log(exp z_bg + exp z_u): odds add, so
+    whatever asks the network for classes need not know of it. Without a background class it is left out.
+
     Shapes: embedding (B, D, h, w) to logits (B, C, h, w), C the classes of all heads.
     """
 
@@ -19,6 +23,8 @@ class GrowingClassifier(nn.Module):
         super().__init__()
         self.width = width
         self.heads = nn.ModuleList()
+        self.unknown: nn.Conv2d | None = None
+        self.unknown_is_background = False
 
     @property
     def classes(self) -> int:
@@ -39,15 +45,42 @@ class GrowingClassifier(nn.Module):
     def forward(self, embedding: Tensor) -> Tensor:
         """Classify with a single convolution over all heads."""
         weight, bias = self.weight_and_bias()
-        return F.conv2d(embedding, weight[:, :, None, None], bias)
+        logits = F.conv2d(embedding, weight[:, :, None, None], bias)
+        if self.training or self.unknown is None or not self.unknown_is_background:
+            return logits
+        return torch.cat([torch.logaddexp(logits[:, :1], self.unknown(embedding)), logits[:, 1:]], 1)
+
+    def unknown_logit(self, embedding: Tensor) -> Tensor | None:
+        """Return the logit of unknown (B, 1, h, w) in training mode, where there is such a head."""
+        return self.unknown(embedding) if self.training and self.unknown is not None else None
 
     def grow(self, classes: int, device: torch.device | None = None) -> nn.Conv2d:
         """Add a head of random weights for so many classes."""
+        head = self._head(classes, device)
+        self.heads.append(head)
+        return head
+
+    def add_unknown(self, background: bool, device: torch.device | None = None) -> None:
+        """Add a head of random weights for unknown; ``background`` says whether the first channel is background."""
+        self.unknown, self.unknown_is_background = self._head(1, device), background
+
+    def _head(self, classes: int, device: torch.device | None) -> nn.Conv2d:
         head = nn.Conv2d(self.width, classes, 1)
         nn.init.normal_(head.weight, std=0.01)
         nn.init.zeros_(_bias(head))
-        self.heads.append(head.to(device))
-        return head
+        return head.to(device)
+
+    def unknown_weight_and_bias(self) -> tuple[Tensor, Tensor]:
+        """Return the weight (1, D) and bias (1,) of unknown."""
+        assert self.unknown is not None, "add_unknown comes first"
+        return self.unknown.weight.flatten(1), _bias(self.unknown)
+
+    @torch.no_grad()
+    def init_from_unknown(self) -> None:
+        """Start every class of the newest head from unknown, as SSUL does."""
+        head, (weight, bias) = self._convolutions()[-1], self.unknown_weight_and_bias()
+        head.weight.copy_(weight[:, :, None, None].expand_as(head.weight))
+        _bias(head).copy_(bias.expand_as(_bias(head)))
 
     @torch.no_grad()
     def init_from_background(self) -> None:

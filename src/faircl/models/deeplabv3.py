@@ -112,6 +112,7 @@ class DeepLabV3(_DeepLab):
                 f"rates {', '.join(map(str, c.dilation_rates()))} and {c.block}; it would load these weights and "
                 "compute something else."
             )
+        self.check_plain_classifier()
         weight, bias = self.classifier.weight_and_bias()
         state = {f"backbone.{key}": value for key, value in self.backbone.state_dict().items()}
         state |= {f"classifier.{key}": value for key, value in self.decoder.state_dict().items()}

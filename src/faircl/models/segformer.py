@@ -103,6 +103,7 @@ class SegFormer(Segmenter):
         """Return the weights as transformers' ``SegformerForSemanticSegmentation`` loads them."""
         if self.decoder.bare:
             raise UserError("transformers' SegFormer has no bare decoder; there is nothing to export to.")
+        self.check_plain_classifier()
         weight, bias = self.classifier.weight_and_bias()
         state = {f"segformer.{key}": value for key, value in self.backbone.state_dict().items()}
         state |= segformer_library_names(self.decoder.state_dict())

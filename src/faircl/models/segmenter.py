@@ -25,13 +25,15 @@ class SegOutput(NamedTuple):
 
     Shapes: logits (B, C, h, w) at network stride; embedding (B, D, h, w), the classifier's input before dropout;
     stages, the backbone's feature maps from fine to coarse; attentions, where the network has them and they were
-    asked for, one (B, heads, queries, keys) per block.
+    asked for, one (B, heads, queries, keys) per block; unknown (B, 1, h, w), the logit of classes yet to come, in
+    training mode where the classifier has a head for it.
     """
 
     logits: Tensor
     embedding: Tensor
     stages: tuple[Tensor, ...]
     attentions: tuple[Tensor, ...] | None = None
+    unknown: Tensor | None = None
 
 
 class Segmenter(nn.Module):
@@ -76,7 +78,9 @@ class Segmenter(nn.Module):
             raise ValueError(f"network '{self.name}' has no attentions")
         stages, maps = self.features((image - self.mean) / self.std, attentions)
         embedding = self.decoder(stages)
-        return SegOutput(self.classifier(self.dropout(embedding)), embedding, stages, maps)
+        dropped = self.dropout(embedding)
+        unknown = self.classifier.unknown_logit(dropped)
+        return SegOutput(self.classifier(dropped), embedding, stages, maps, unknown)
 
     def features(self, image: Tensor, attentions: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and, where there are any and they are asked for, attentions of a normalised image."""
@@ -92,6 +96,9 @@ class Segmenter(nn.Module):
             part: Part = "new_classifier" if head is self.classifier.heads[-1] else "old_classifier"
             for parameter in head.parameters():
                 yield part, parameter
+        if self.classifier.unknown is not None:
+            for parameter in self.classifier.unknown.parameters():
+                yield "new_classifier", parameter
 
     def blocks(self) -> Iterator[nn.Module]:
         """Yield the modules that gradient checkpointing may compute twice instead of remembering: none by default."""
@@ -99,6 +106,14 @@ class Segmenter(nn.Module):
 
     def load_pretrained(self) -> None:
         """Load the weights that the configuration names; a network that knows none has nothing to load."""
+
+    def check_plain_classifier(self) -> None:
+        """Raise an error if the classifier is not the one layer that a plain network has."""
+        if self.classifier.unknown is not None:
+            raise UserError(
+                "The network has a head for unknown pixels, which plain networks have no place for; without it they "
+                "would compute something else, so there is nothing to export to."
+            )
 
     def library_state(self) -> dict[str, Tensor]:
         """Return the weights under the names of the plain network that torchvision or transformers has."""
