@@ -20,13 +20,22 @@ class TrainLog:
         """Whether an iteration (from 1) is recorded: every so many, and the last."""
         return iteration % self.every == 0 or iteration == iterations
 
-    def add(self, step: int, iteration: int, iterations: int, lr: float, terms: dict[str, float]) -> None:
-        """Record an iteration."""
+    def add(
+        self,
+        step: int,
+        iteration: int,
+        iterations: int,
+        lr: float,
+        terms: dict[str, float],
+        measures: dict[str, float] | None = None,
+    ) -> None:
+        """Record an iteration: the loss and its terms and, where there are any, what was measured beside them."""
         loss = sum(terms.values())
         record = {"kind": "train", "step": step, "iteration": iteration, "iterations": iterations, "lr": lr}
-        self.records.append({**record, "loss": loss, "terms": terms})
+        self.records.append({**record, "loss": loss, "terms": terms, **({"measures": measures} if measures else {})})
         if self._board is not None:
-            for name, value in {"loss": loss, "lr": lr, **terms}.items():
+            beside = {f"measures/{name}": value for name, value in (measures or {}).items()}
+            for name, value in {"loss": loss, "lr": lr, **terms, **beside}.items():
                 self._board.add_scalar(f"step{step}/{name}", value, iteration)
 
     def close(self) -> None:

@@ -13,34 +13,44 @@ from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from faircl.config import OptimConfig
 from faircl.data.loader import Batch
 from faircl.distributed import global_sum, world_size
 from faircl.engine.runtime import full_logits
 from faircl.errors import UserError
-from faircl.methods.base import Method
+from faircl.methods.base import Method, Terms
 from faircl.models.segmenter import SegOutput
+from faircl.sections import OptimConfig
 
 
 class Update(NamedTuple):
-    """An update that was made, or is still being made by a device: its learning rate and terms."""
+    """An update that was made, or is still being made by a device: its learning rate, terms and measures.
+
+    ``values`` holds the terms, then the measures, so that a device is waited for once.
+    """
 
     step: int
     iteration: int
     lr: float
     names: tuple[str, ...]
     values: Tensor
+    measured: tuple[str, ...] = ()
 
     def terms(self) -> dict[str, float]:
-        """Wait for the terms; stop at one that is not finite. All processes have the same, and stop together."""
-        terms = dict(zip(self.names, self.values.tolist(), strict=True))
+        """Wait for the terms alone."""
+        return self.read()[0]
+
+    def read(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Wait for terms and measures; stop at a term that is not finite, all processes together."""
+        values = self.values.tolist()
+        terms = dict(zip(self.names, values[: len(self.names)], strict=True))
+        measures = dict(zip(self.measured, values[len(self.names) :], strict=True))
         if not all(math.isfinite(value) for value in terms.values()):
             listed = ", ".join(f"{name} = {value:.6g}" for name, value in terms.items())
             raise UserError(
                 f"The loss is not finite at step {self.step}, iteration {self.iteration}: {listed}; lower optim.lr, "
                 "set optim.clip, or use precision fp32 or bf16. Finished steps are kept."
             )
-        return terms
+        return terms, measures
 
 
 class Updater:
@@ -59,14 +69,17 @@ class Updater:
         self.fabric, self.method, self.network, self.teacher = fabric, method, network, teacher
         self.optimizer, self.schedule, self.config = optimizer, schedule, config
 
-    def update(self, batches: Iterable[Batch], step: int, iteration: int) -> Update:
-        """Train on the next ``accumulate`` batches; the values are means over them and over processes."""
-        parts: list[dict[str, Tensor]] = []
+    def update(self, batches: Iterable[Batch], step: int, iteration: int, measure: bool = False) -> Update:
+        """Train on the next ``accumulate`` batches; the values are means over them and over processes.
+
+        With ``measure`` the method's measures are taken too.
+        """
+        parts: list[tuple[Terms, Terms]] = []
         lr = float(self.schedule.get_last_lr()[0])
         for number, batch in enumerate(islice(batches, self.config.accumulate), 1):
             # Gradients meet those of the other processes once, after the last batch.
             with self.fabric.no_backward_sync(self.network, enabled=number < self.config.accumulate):
-                parts.append(self._pass(batch, iteration))
+                parts.append(self._pass(batch, iteration, measure))
         if self.config.clip > 0:
             # Under fp16 an overflow is everyday business: the scaler skips that update.
             self.fabric.clip_gradients(
@@ -76,12 +89,12 @@ class Updater:
         self.optimizer.zero_grad()
         self.schedule.step()
         self.method.after_update(iteration)
-        means = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
-        values = global_sum(torch.stack(list(means.values()))) / world_size()
-        return Update(step, iteration, lr, tuple(means), values)
+        terms, measures = (_means([part[k] for part in parts]) for k in (0, 1))
+        values = global_sum(torch.stack([*terms.values(), *measures.values()])) / world_size()
+        return Update(step, iteration, lr, tuple(terms), values, tuple(measures))
 
-    def _pass(self, batch: Batch, iteration: int) -> dict[str, Tensor]:
-        """One forward and backward pass; return the terms."""
+    def _pass(self, batch: Batch, iteration: int, measure: bool) -> tuple[Terms, Terms]:
+        """One forward and backward pass; return terms and measures."""
         wanted = self.method.needs_attentions
         out = self.network(batch.image, attentions=wanted)
         old = None if self.teacher is None else without_gradient(self.fabric, self.teacher, batch.image, wanted)
@@ -89,8 +102,17 @@ class Updater:
             targets = self.method.targets(batch, out, old)
         terms = self.method.losses(batch, out, old, targets)
         self.fabric.backward(torch.stack(list(terms.values())).sum() / self.config.accumulate)
+        measures: Terms = {}
+        if measure:
+            with torch.no_grad():
+                measures = self.method.measures(batch, out, old, targets)
         self.method.observe(batch, out, targets, iteration)
-        return {name: value.detach() for name, value in terms.items()}
+        return {name: value.detach() for name, value in terms.items()}, measures
+
+
+def _means(parts: list[Terms]) -> Terms:
+    """Average every value over batches."""
+    return {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
 
 
 def without_gradient(fabric: Fabric, model: nn.Module, image: Tensor, attentions: bool = False) -> SegOutput:

@@ -40,6 +40,14 @@ def write_run_page(run_dir: Path) -> Path:
         figures.append(("Mean IoU of old, new and all classes.", plots.miou_over_steps(run.steps)))
     if run.training:
         figures.append(("Training loss and its weighted terms.", plots.loss_curves(run.training)))
+    if any("bound" in record.measures for record in run.training):
+        figures.append(
+            (
+                "How far features have moved since the step before, and the bound that Proposition 1 rests on: the "
+                "distance to the class's prototype now, and then. Means over pixels of a class with a prototype.",
+                plots.bound_curves(run.training),
+            )
+        )
     return _write(
         Path(run_dir) / "report.html",
         "run.html.j2",

@@ -10,7 +10,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 import matplotlib
@@ -79,18 +79,9 @@ def loss_curves(records: Sequence[TrainRecord]) -> str:
     terms = sorted({name for r in records for name in r.terms})
     figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
-    curves: dict[str, list[tuple[float, float]]] = {name: [] for name in ["total", *terms]}
-    start = 0
-    for step in steps:
-        own = [r for r in records if r.step == step]
-        axes.axvline(start, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
-        axes.annotate(f" step {step}", (start, 1), xycoords=("data", "axes fraction"), va="bottom", fontsize=8)
-        at = np.array([start + r.iteration for r in own], dtype=np.float64)
-        for name, points in curves.items():
-            values = np.array([r.loss if name == "total" else r.terms.get(name, math.nan) for r in own])
-            points += _binned(at, values, most=max(20, 400 // len(steps)))
-            points.append((math.nan, math.nan))  # a gap: losses of different steps are different functions
-        start += max(r.iterations for r in own)
+    starts, end = _starts(records)
+    _mark_steps(axes, starts)
+    curves = _curves(records, starts, ["total", *terms], lambda r: {"total": r.loss, **r.terms})
     for (name, points), colour in zip(curves.items(), [INK, *distinct(len(terms))], strict=True):
         wide = name == "total"
         x, y = zip(*points, strict=True) if points else ((), ())
@@ -102,12 +93,42 @@ def loss_curves(records: Sequence[TrainRecord]) -> str:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # powers would need mathtext
         axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlim(0, max(start, 1))
+    axes.set_xlim(0, max(end, 1))
     axes.set_xlabel("iteration")
     axes.set_ylabel("loss")
     axes.grid(axis="y", color=INK, alpha=0.15)
     legend(figure, axes.get_legend_handles_labels()[0])
     return _svg(figure, "Training loss and its terms over the iterations")
+
+
+@matplotlib.rc_context(STYLE)
+def bound_curves(records: Sequence[TrainRecord]) -> str:
+    """Both sides of Proposition 1 over the iterations of the steps that measured them, and their ratio below."""
+    records = [r for r in records if {"moved", "bound", "tightness"} <= r.measures.keys()]
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    upper, lower = figure.subplots(2, sharex=True, height_ratios=(3, 1))
+    starts, end = _starts(records)
+    _mark_steps(upper, starts)
+    curves = _curves(records, starts, ["bound", "moved", "tightness"], lambda r: r.measures)
+    labels = {"bound": "bound: by way of the prototype", "moved": "moved since the step before"}
+    for name, axes, colour, style in (
+        ("bound", upper, COLOURS[1], "--"),
+        ("moved", upper, COLOURS[0], "-"),
+        ("tightness", lower, INK, "-"),
+    ):
+        points = curves[name]
+        x, y = zip(*points, strict=True) if points else ((), ())
+        marker = "o" if len(points) <= 2 * len(starts) else None  # a single record makes no line
+        axes.plot(x, y, style, color=colour, label=labels.get(name), linewidth=1.4, marker=marker, markersize=4)
+        axes.grid(axis="y", color=INK, alpha=0.15)
+        axes.set_ylim(bottom=0)
+    lower.set_ylim(0, 1)
+    lower.set_xlim(0, max(end, 1))
+    lower.set_xlabel("iteration, of the steps with an old network")
+    upper.set_ylabel("distance")
+    lower.set_ylabel("moved / bound")
+    legend(figure, upper.get_legend_handles_labels()[0])
+    return _svg(figure, "How far features have moved since the step before, and its bound by way of the prototype")
 
 
 @matplotlib.rc_context(STYLE)
@@ -148,6 +169,39 @@ def _over_steps(lines: Mapping[str, Mapping[int, float]], colours: Mapping[str, 
     axes.grid(axis="y", color=INK, alpha=0.15)
     legend(figure, axes.get_legend_handles_labels()[0])
     return _svg(figure, label)
+
+
+def _starts(records: Sequence[TrainRecord]) -> tuple[dict[int, int], int]:
+    """Where every step begins when their iterations are put end to end, and where the last one ends."""
+    starts, at = {}, 0
+    for step in sorted({r.step for r in records}):
+        starts[step] = at
+        at += max(r.iterations for r in records if r.step == step)
+    return starts, at
+
+
+def _mark_steps(axes: Axes, starts: Mapping[int, int]) -> None:
+    for step, start in starts.items():
+        axes.axvline(start, color=INK, linewidth=0.8, linestyle=":", alpha=0.6)
+        axes.annotate(f" step {step}", (start, 1), xycoords=("data", "axes fraction"), va="bottom", fontsize=8)
+
+
+def _curves(
+    records: Sequence[TrainRecord],
+    starts: Mapping[int, int],
+    names: Sequence[str],
+    values: Callable[[TrainRecord], Mapping[str, float]],
+) -> dict[str, list[tuple[float, float]]]:
+    """Points of every name's curve, averaged in bins, with gaps between steps."""
+    curves: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for step, start in starts.items():
+        own = [r for r in records if r.step == step]
+        at = np.array([start + r.iteration for r in own], dtype=np.float64)
+        for name, points in curves.items():
+            y = np.array([values(r).get(name, math.nan) for r in own])
+            points += _binned(at, y, most=max(20, 400 // len(starts)))
+            points.append((math.nan, math.nan))  # a gap: losses of different steps are different functions
+    return curves
 
 
 def _class_axis(axes: Axes, names: Sequence[str]) -> None:

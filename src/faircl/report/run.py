@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,17 @@ from faircl.scenario import short_task
 
 @dataclass(frozen=True)
 class TrainRecord:
-    """Loss at one iteration of a step; ``iterations`` is the length of the step, ``terms`` the weighted loss terms."""
+    """Loss at one iteration of a step; ``iterations`` is the length of the step, ``terms`` the weighted loss terms.
+
+    ``measures`` are numbers that the method recorded beside them.
+    """
 
     step: int
     iteration: int
     iterations: int
     loss: float
     terms: dict[str, float]
+    measures: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,9 +120,9 @@ def load_run(folder: Path) -> Run:
         if line.get("kind") == "eval":
             evaluations[line["step"]] = line
         elif line.get("kind") == "train":
-            terms = {name: math.nan if v is None else float(v) for name, v in line.get("terms", {}).items()}
+            terms, measures = _numbers(line.get("terms")), _numbers(line.get("measures"))
             loss = math.nan if line["loss"] is None else float(line["loss"])
-            record = TrainRecord(line["step"], line["iteration"], line["iterations"], loss, terms)
+            record = TrainRecord(line["step"], line["iteration"], line["iterations"], loss, terms, measures)
             training[record.step, record.iteration] = record
     if not evaluations:
         raise UserError(f"Run {folder} has no evaluation in metrics.jsonl yet; let it finish its first step.")
@@ -149,6 +153,10 @@ def _metric_lines(path: Path) -> list[dict[str, Any]]:
             if number < len(lines):
                 raise UserError(f"{path} is damaged: line {number} is not JSON ({error}). Remove the line.") from error
     return out
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    return {name: math.nan if v is None else float(v) for name, v in _mapping(values).items()}
 
 
 def _text(path: Path) -> str:
