@@ -1,6 +1,7 @@
-"""The paper's tables as printed, and the rows of them that a packaged recipe aims at.
+"""Published tables as printed, and the rows of them that a packaged recipe aims at.
 
-The numbers are the paper's claims; nothing in them was measured with this package.
+They are the paper's, and for what it does not print those of other methods' authors. The numbers are their claims;
+nothing in them was measured with this package.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ Row = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of one task in one of the paper's tables, in percent.
+    """The columns of one task in a published table, in percent.
 
     A column is the mIoU of a group of classes, or with ``STD`` the standard deviation of their IoUs. ``source`` is the
-    table's number and label in the paper; None in a row is the paper's dash.
+    table's number and label in the paper, or where ``paper`` is False whose tables it is from; None in a row is a dash.
     """
 
     name: str
@@ -31,13 +32,14 @@ class Table:
     decimals: int
     columns: tuple[str, ...]
     rows: Mapping[str, Row]
+    paper: bool
 
     def row(self, name: str) -> dict[str, float | None]:
         """Return a row by column."""
         return dict(zip(self.columns, self.rows[name], strict=True))
 
     def text(self, value: float | None) -> str:
-        """Write a number with as many decimals as the paper does."""
+        """Write a number with as many decimals as the table does."""
         return "-" if value is None else f"{value:.{self.decimals}f}"
 
 
@@ -61,26 +63,36 @@ class Entry:
 
 @dataclass(frozen=True)
 class Published:
-    """What the paper prints of one run, in all of its tables; the first entry is the main one."""
+    """What is printed of one run, in all tables; the first entry is the main one."""
 
     entries: tuple[Entry, ...]
 
 
 def published(recipe: str) -> Published | None:
-    """Return what the paper prints of a packaged recipe's run; None where it prints nothing."""
+    """Return what is printed of a packaged recipe's run; None where nothing is."""
     rows = recipe_tree(recipe).get("published")
     return None if rows is None else Published(tuple(Entry(tables()[table], row) for table, row in rows.items()))
 
 
 @cache
 def tables() -> dict[str, Table]:
-    """Return the paper's tables by name, one per task and table."""
-    text = (resources.files("faircl.recipes") / "_published.yaml").read_text(encoding="utf-8")
-    found = yaml.safe_load(text)
-    return {name: _table(name, **parts) for name, parts in found.items()}
+    """Return the published tables by name, one per task and table: the paper's, then others'."""
+    return _read("_published.yaml", paper=True) | _read("_published-elsewhere.yaml", paper=False)
+
+
+def _read(file: str, paper: bool) -> dict[str, Table]:
+    found = yaml.safe_load((resources.files("faircl.recipes") / file).read_text(encoding="utf-8"))
+    return {name: _table(name, paper=paper, **parts) for name, parts in found.items()}
 
 
 def _table(
-    name: str, source: str, title: str, decimals: int, columns: list[str], rows: dict[str, list[float | None]]
+    name: str,
+    source: str,
+    title: str,
+    decimals: int,
+    columns: list[str],
+    rows: dict[str, list[float | None]],
+    paper: bool,
 ) -> Table:
-    return Table(name, source, title, decimals, tuple(columns), {row: tuple(cells) for row, cells in rows.items()})
+    cells = {row: tuple(values) for row, values in rows.items()}
+    return Table(name, source, title, decimals, tuple(columns), cells, paper)

@@ -13,8 +13,8 @@ from faircl.cli.output import Json, console, print_json
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
-    from faircl.config import ScenarioConfig
     from faircl.data.sample import SegmentationData
+    from faircl.sections import ScenarioConfig
 
 app = typer.Typer(help="Make, look at and check data.", no_args_is_help=True)
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faircl.cli.output import Json, console, print_json
+from faircl.errors import UserError
 
 Name = Annotated[str | None, typer.Argument(help="Explain this one's hyper-parameters.")]
 
@@ -44,23 +45,28 @@ def models(name: Name = None, as_json: Json = False) -> None:
 
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Show this one: published numbers, settings, command.")] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="List all recipes of this method.")] = None,
+    data: Annotated[str | None, typer.Option("--data", "-d", help="List all recipes on this data set.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the packaged recipes with the paper's numbers, or show one.
+    """List the packaged recipes with published numbers, or show one.
 
     [bold]Examples[/bold]
 
     faircl recipes
 
     faircl recipes ade-100-50
+
+    faircl recipes --method plop
     """
     from faircl.cli import recipe_view
-    from faircl.config import recipe_names
 
+    if name is not None and (method or data):
+        raise UserError(f"--method and --data choose among recipes; leave them out to see {name}.")
     if as_json:
-        print_json([recipe_view.summary(one) for one in recipe_names()] if name is None else recipe_view.detail(name))
+        print_json(recipe_view.chosen(method, data) if name is None else recipe_view.detail(name))
     elif name is None:
-        recipe_view.print_list(console())
+        recipe_view.print_list(console(), method, data)
     else:
         recipe_view.print_detail(console(), name)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from faircl.config import ScenarioConfig
     from faircl.data.readers import ReaderConfig
+    from faircl.sections import ScenarioConfig
 
 Data = Annotated[
     str, typer.Option("--data", "-d", metavar="NAME", help="Kind of data set; 'faircl data list' shows them.")

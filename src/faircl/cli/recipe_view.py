@@ -1,4 +1,4 @@
-"""What ``faircl recipes`` shows: the list by data set, and one recipe beside the rows of the paper's tables."""
+"""What ``faircl recipes`` shows: the list by data set, and one recipe beside the rows of published tables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from faircl.config import RunConfig, load_config, recipe_names, recipe_tree
-from faircl.errors import unknown_name
+from faircl.errors import UserError, unknown_name
 from faircl.published import Entry, published
+from faircl.registry import METHODS
+
+_MAIN = ("faircl", "finetune", "joint")
+"""Methods whose recipes are listed unasked: FairCL and its bounds."""
 
 
 def summary(name: str) -> dict[str, Any]:
@@ -21,6 +25,7 @@ def summary(name: str) -> dict[str, Any]:
         "name": name,
         "about": tree.get("about", ""),
         "data": tree["data"]["name"],
+        "method": tree["method"]["name"],
         "status": tree.get("status"),
         "published": [
             {"table": entry.table.name, "source": entry.table.source, "row": entry.row, "numbers": entry.numbers()}
@@ -41,24 +46,46 @@ def detail(name: str) -> dict[str, Any]:
     return {**found, "settings": _settings(config), "command": f"faircl train {name} --out runs/{name}{root}"}
 
 
-def print_list(console: Console) -> None:
-    """Print all recipes, grouped by data set."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in map(summary, recipe_names()):
-        groups.setdefault(row["data"], []).append(row)
+def chosen(method: str | None = None, data: str | None = None) -> list[dict[str, Any]]:
+    """Return what there is to say of all recipes of a method, of a data set, of both, or of all."""
+    found = [summary(name) for name in recipe_names()]
+    for key, kind, wanted in (("method", "method", method), ("data", "data set", data)):
+        known = {row[key] for row in found}
+        if wanted is not None and wanted not in known:
+            raise unknown_name(f"{kind} of recipes", wanted, known)
+    return [row for row in found if method in (None, row["method"]) and data in (None, row["data"])]
+
+
+def print_list(console: Console, method: str | None = None, data: str | None = None) -> None:
+    """Print recipes grouped by data set: all of a method or a data set, or unasked those of FairCL and its bounds."""
+    everything = method is None and data is None
+    rows = chosen(method, data)
+    if not rows:
+        raise UserError(
+            f"No recipe of method {method} is on data set {data}; 'faircl recipes --data {data}' shows all."
+        )
+    others: dict[str, list[str]] = {}
     table = Table("name", "published mIoU", "status", "about", box=None, header_style="bold")
-    for data, rows in groups.items():
+    for group in dict.fromkeys(row["data"] for row in rows):
         table.add_row()
-        table.add_row(Text(data, "bold"))
-        for row in rows:
+        table.add_row(Text(group, "bold"))
+        for row in (row for row in rows if row["data"] == group):
+            if everything and row["method"] not in _MAIN:
+                others.setdefault(group, []).append(row["method"])
+                continue
             entries = _entries(row["name"])
             headline = entries[0].headline() if entries else ""
             table.add_row(*(Text(cell) for cell in (row["name"], headline, row["status"] or "", row["about"])))
     console.print(table)
+    for group, names in others.items():
+        ordered = [name for name in METHODS.names() if name in names]
+        console.print(Text(f"other methods on {group}: {', '.join(ordered)}"), soft_wrap=True)
+    if others:
+        console.print(Text("faircl recipes --method plop  # or --data voc: their recipes"), soft_wrap=True)
 
 
 def print_detail(console: Console, name: str) -> None:
-    """Print one recipe: its own words, the paper's rows, settings in short and the command that runs it."""
+    """Print one recipe: its own words, published rows, settings in short and the command that runs it."""
     found = detail(name)
     console.print(Text(name, "bold"), Text(found["about"]), soft_wrap=True)
     if found["status"]:
@@ -99,7 +126,7 @@ def _settings(config: RunConfig) -> dict[str, str]:
     what = scenario.setting if scenario.protocol is None else f"protocol {scenario.protocol}"
     if scenario.protocol == "plop":
         what += " (tests on training images: see 'faircl scenario show')"
-    return {
+    settings = {
         "data": f"{data.name}, trained on {data.train}, tested on {data.test}",
         "scenario": f"task {scenario.task}, {what}",
         "model": _words(config.model),
@@ -109,9 +136,14 @@ def _settings(config: RunConfig) -> dict[str, str]:
         f"{train.precision}",
         "eval": f"convention {config.eval.convention}",
     }
+    if config.memory.images:
+        settings["memory"] = f"{config.memory.images} images, {config.memory.share:g} of every later batch"
+    return settings
 
 
 def _words(part: BaseModel) -> str:
-    """Return a part's name and the settings that a recipe gave it."""
-    given = part.model_dump(exclude_unset=True)
-    return ", ".join([given.pop("name"), *(f"{key} {value}" for key, value in given.items())])
+    """Return a part's name and the settings that a recipe gave it; those of a part inside it in brackets."""
+    given = {key: getattr(part, key) for key in sorted(part.model_fields_set, key=list(type(part).model_fields).index)}
+    name = str(given.pop("name"))
+    words = (f"({_words(value)})" if isinstance(value, BaseModel) else value for value in given.values())
+    return ", ".join([name, *(f"{key} {word}" for key, word in zip(given, words, strict=True))])
