@@ -16,11 +16,11 @@ import yaml
 from PIL import Image
 from pydantic import BaseModel
 
-from faircl.config import EvalConfig, OptimConfig, ScenarioConfig, TrainConfig
 from faircl.data.findings import KINDS
 from faircl.data.readers import ReaderConfig
 from faircl.methods.faircl import FairCLConfig
 from faircl.registry import METHODS, MODELS, READERS
+from faircl.sections import BalanceConfig, EvalConfig, MemoryConfig, OptimConfig, ScenarioConfig, TrainConfig
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -99,6 +99,8 @@ def plain(value: object) -> object:
         ("configuration.md", "train", [TrainConfig]),
         ("configuration.md", "scenario", [ScenarioConfig]),
         ("configuration.md", "eval", [EvalConfig]),
+        ("configuration.md", "balance", [BalanceConfig]),
+        ("configuration.md", "memory", [MemoryConfig]),
         *(("networks.md", name, [MODELS.get(name).Config]) for name in MODELS.builtin),
         *(("methods.md", name, [METHODS.get(name).Config]) for name in METHODS.builtin if name != "faircl"),
         *(("data.md", name, [READERS.get(name).Config]) for name in READERS.builtin),

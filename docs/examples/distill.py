@@ -7,7 +7,6 @@ from torch import Tensor
 
 from faircl.data.loader import Batch
 from faircl.distributed import global_mean
-from faircl.losses import upsampled_cross_entropy
 from faircl.methods.base import Method, MethodConfig, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 
@@ -37,7 +36,7 @@ class Distill(Method):
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy and, where there is a teacher, distillation at network stride."""
-        terms = {"seg": upsampled_cross_entropy(out.logits, targets)}
+        terms = {"seg": self.cross_entropy(out.logits, targets)}
         if old is not None:
             log_p = out.logits[:, : old.logits.shape[1]].log_softmax(1)
             cross = -(old.logits.softmax(1) * log_p).sum(1)

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any
 
 import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SerializeAsAny,
-    StrictInt,
     ValidationError,
-    field_validator,
-    model_validator,
 )
 from pydantic.fields import FieldInfo
 
@@ -31,6 +29,15 @@ from faircl.errors import UserError, did_you_mean, unknown_name
 from faircl.parts import MethodConfig, ModelConfig
 from faircl.registry import METHODS, MODELS, READERS, Registry
 from faircl.scenario.conventions import CONVENTIONS, ConventionName
+from faircl.sections import (
+    BalanceConfig,
+    EvalConfig,
+    MemoryConfig,
+    OptimConfig,
+    ScenarioConfig,
+    Section,
+    TrainConfig,
+)
 
 _PARTS = ("data", "model", "method")
 """Sections whose settings depend on the name in them."""
@@ -38,114 +45,7 @@ _NOTES = ("about", "status", "published")
 """What a recipe says of itself; not settings."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-_Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class ScenarioConfig(_Section):
-    """Which classes are learned when."""
-
-    task: str | list[list[StrictInt | str]] = Field("offline", description="'15-1', '6-2-3', 'offline', or class lists")
-    setting: Literal["overlapped", "disjoint", "sequential"] = Field("overlapped", description="images of a step")
-    order: str | list[StrictInt | str] | None = Field(
-        None, description="order of the classes, or of the domains: a list, 'random:SEED', or the data's own"
-    )
-    protocol: Literal["classes", "clean", "plop"] | None = Field(
-        None,
-        description="what a step brings: new classes (classes), or the same classes in new domains, each domain split "
-        "once into training and test images (clean) or as in PLOP's tables, which test on training images (plop); "
-        "unset: classes, unless the task's name is published by domain",
-    )
-    split_seed: int = Field(0, ge=0, description="seed of the split of every domain under protocol clean")
-
-
-class PartRates(_Section):
-    """Learning-rate factors by part of the network."""
-
-    backbone: float = Field(1.0, ge=0)
-    decoder: float = Field(1.0, ge=0)
-    old_classifier: float = Field(1.0, ge=0)
-    new_classifier: float = Field(1.0, ge=0)
-
-    @model_validator(mode="after")
-    def _some_trained(self) -> Self:
-        if not (self.backbone or self.decoder or self.new_classifier):
-            raise ValueError("nothing would be trained at the first step; set one of the factors above 0")
-        return self
-
-
-class OptimConfig(_Section):
-    """Optimiser and schedule; a new one starts at every step."""
-
-    name: Literal["sgd", "adamw"] = "sgd"
-    lr: float = Field(0.01, gt=0, description="learning rate of the first step")
-    later_lr: float | None = Field(None, gt=0, description="learning rate of later steps; unset: the same")
-    parts: PartRates = PartRates()
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
-    nesterov: bool = True
-    betas: tuple[_Share, _Share] = Field((0.9, 0.999), description="moments of AdamW")
-    weight_decay: float = Field(1e-4, ge=0)
-    schedule: Literal["poly", "cosine", "constant"] = "poly"
-    power: float = Field(0.9, gt=0, description="exponent of the poly schedule")
-    warmup: int = Field(0, ge=0, description="iterations of linear warm-up")
-    clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
-    accumulate: int = Field(1, ge=1, description="batches per update")
-
-
-class TrainConfig(_Section):
-    """Length, batches, augmentation and arithmetic of training."""
-
-    epochs: float = Field(30, gt=0, le=1e6, description="passes over the first step's images")
-    later_epochs: float | None = Field(None, gt=0, le=1e6, description="passes at later steps; unset: the same")
-    batch: int = Field(16, ge=1, description="images per batch, over all processes")
-    crop: int = Field(512, ge=8, description="side of a training window")
-    scale: tuple[float, float] = Field((0.5, 2.0), description="zoom range of a training window")
-    flip: bool = Field(True, description="mirror half of the windows")
-    jitter: float = Field(0.0, ge=0, lt=1, description="strength of colour jitter")
-    precision: Literal["fp32", "bf16", "fp16", "fp64"] = Field(
-        "fp32", description="arithmetic; bf16 and fp16 are mixed with fp32, fp64 is for exact comparisons and slow"
-    )
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    workers: int = Field(0, ge=0, description="processes that read and augment")
-    threads: int = Field(0, ge=0, description="CPU threads; 0: torch's choice")
-    frozen_norm: Literal["never", "later", "always"] = Field(
-        "never", description="when BatchNorm keeps its running statistics"
-    )
-    checkpointing: bool = Field(
-        False, description="compute the backbone's activations twice instead of keeping them: less memory, more time"
-    )
-    sync_norm: Literal["auto", "always", "never"] = Field(
-        "auto", description="BatchNorm over the batches of all GPUs; auto: where there are several"
-    )
-    deterministic: bool = Field(False, description="refuse operations that are not bitwise repeatable")
-    log_every: int = Field(10, ge=1, description="iterations between records of the loss")
-    tensorboard: bool = Field(False, description="also log to TensorBoard (needs faircl[logging])")
-
-    @field_validator("scale")
-    @classmethod
-    def _ordered(cls, scale: tuple[float, float]) -> tuple[float, float]:
-        if not 0 < scale[0] <= scale[1]:
-            raise ValueError(f"zoom must be 0 < low ≤ high, found {list(scale)}")
-        return scale
-
-
-class EvalConfig(_Section):
-    """Evaluation after every step."""
-
-    convention: Literal["full", "plop", "mib"] = Field(
-        "full",
-        description="what is scored: every pixel at the image's own size (full), or as published tables do after PLOP "
-        "or after MiB",
-    )
-    size: int = Field(512, ge=8, description="side of the centre crop that plop and mib score")
-    batch: int = Field(16, ge=1, description="images of one size evaluated together")
-    examples: int = Field(4, ge=0, description="test images kept with their predictions for the report")
-
-
-class RunConfig(_Section):
+class RunConfig(Section):
     """Everything that defines a run."""
 
     seed: int = Field(0, ge=0)
@@ -156,6 +56,8 @@ class RunConfig(_Section):
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
+    balance: BalanceConfig = BalanceConfig()
+    memory: MemoryConfig = MemoryConfig()
 
     def to_yaml(self) -> str:
         """Return the resolved configuration as YAML."""
@@ -172,6 +74,7 @@ def recipe_tree(name: str) -> dict[str, Any]:
     return _read_tree(name, chain=())
 
 
+@cache
 def _packaged() -> list[str]:
     files = resources.files("faircl.recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
@@ -242,7 +145,7 @@ def _read_tree(source: str, chain: tuple[str, ...]) -> dict[str, Any]:
     if source in chain:
         raise UserError(f"Recipes refer to each other in a circle: {' -> '.join((*chain, source))}.")
     try:
-        tree = yaml.safe_load(_source_text(source))
+        tree = deepcopy(_parsed(_source_text(source)))
     except yaml.YAMLError as error:
         raise UserError(f"{source} is not valid YAML: {_yaml_problem(error)}.") from None
     if not isinstance(tree, dict):
@@ -266,6 +169,12 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
     if mark is None:
         return " ".join(str(error).split())
     return f"{getattr(error, 'problem', None) or 'mistake'} at line {mark.line + 1}, column {mark.column + 1}"
+
+
+@cache
+def _parsed(text: str) -> Any:
+    """Read YAML once: many recipes stand on the same bases."""
+    return yaml.safe_load(text)
 
 
 def _source_text(source: str) -> str:

@@ -111,6 +111,15 @@ def global_mean(total: Tensor, count: Tensor | float) -> Tensor:
     return total * (world_size() / count.clamp_min(1.0))
 
 
+def joint_sum(value: Tensor) -> Tensor:
+    """Return the sum of a tensor over all processes, with gradient.
+
+    The other processes' share is a constant here; scaling the local gradient makes their average the global one.
+    """
+    count = world_size()
+    return value if count == 1 else global_sum(value) + count * (value - value.detach())
+
+
 @torch.no_grad()
 def gather(value: Tensor) -> Tensor:
     """Return a tensor of every process, stacked in their order: (…) to (N, …). Shapes must agree."""

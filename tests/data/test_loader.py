@@ -10,13 +10,13 @@ from faircl.data.loader import (
     AssignedLabels,
     Augmentation,
     Batch,
-    CountedBatches,
     StepDataset,
     WholeImages,
     same_size_batches,
     train_loader,
 )
 from faircl.data.sample import IGNORE, Classes, Sample
+from faircl.data.sampling import CountedBatches, Shuffled, Stream
 from faircl.data.scenes import SceneData
 from faircl.transforms import Crop
 
@@ -83,7 +83,7 @@ def test_assigned_labels_go_through_crops_flips_and_padding_exactly_as_labels_do
     data = dataset(assigned=as_assigned(Painted()), jitter=jitter)
     flipped = padded = 0
     for draw in range(200):
-        _, labels, assigned, number = data[draw, draw % 7]
+        _, labels, assigned, number, _ = data[draw, draw % 7]
         assert torch.equal(labels, assigned)
         assert number == draw
         padded += bool((labels == IGNORE).any())
@@ -103,8 +103,8 @@ def draw_of(data: StepDataset, draw: int, index: int) -> Crop:
 def test_image_and_labels_of_an_item_are_aligned():
     data = dataset(scale=(1.0, 1.0))
     for draw in range(60):
-        image, labels, assigned, _ = data[draw, draw % 7]
-        assert assigned is None
+        image, labels, assigned, _, salient = data[draw, draw % 7]
+        assert assigned is salient is None
         inside = labels != IGNORE
         assert inside.any()
         assert torch.equal(image[0][inside].int(), labels[inside] * 20)
@@ -128,8 +128,12 @@ def test_items_depend_on_seed_step_and_draw_alone():
 # ---- order
 
 
-def batches(images=10, batch=4, count=30, seed=0, step=0):
-    return list(CountedBatches(images, batch, count, seed, step))
+def counted(images=10, batch=4, count=30, seed=0, step=0):
+    return CountedBatches([Stream(Shuffled(images, seed, ("shuffle", step)), batch)], count)
+
+
+def batches(**options):
+    return list(counted(**options))
 
 
 def test_every_image_exactly_once_per_epoch_and_draws_count_up():
@@ -160,7 +164,7 @@ def test_order_is_repeatable_and_depends_on_seed_and_step():
     assert batches(seed=1) != batches()
     assert batches(step=1) != batches()
     assert batches(count=5) == batches(count=30)[:5]  # a longer run begins like a shorter one
-    assert len(CountedBatches(10, 4, 30, 0, 0)) == 30
+    assert len(counted(count=30)) == 30
 
 
 def test_batches_do_not_depend_on_workers():
@@ -169,15 +173,15 @@ def test_batches_do_not_depend_on_workers():
         scenes, "train", tuple(scenes.ids("train")), IDENTITY, None, Augmentation(16, (0.5, 2.0), True, 0.3), 3, 1
     )
     data = StepDataset(**{**data.__dict__, "assigned": as_assigned(scenes)})
-    one, two = (list(train_loader(data, batch=4, batches=5, workers=workers)) for workers in (0, 2))
+    one, two = (list(train_loader(data, counted(6, 4, 5, 3, 1), workers=workers)) for workers in (0, 2))
     assert len(one) == len(two) == 5
     for a, b in zip(one, two, strict=True):
-        assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+        assert all(torch.equal(x, y) for x, y in zip(a[:4], b[:4], strict=True))
         assert torch.equal(a.labels, a.assigned)
 
 
 def test_prepared_batches_have_the_types_methods_want():
-    (batch,) = train_loader(dataset(), batch=3, batches=1, workers=0)
+    (batch,) = train_loader(dataset(), counted(7, 3, 1), workers=0)
     assert (batch.image.dtype, batch.labels.dtype, batch.assigned) == (torch.uint8, torch.int32, None)
     ready = batch.prepared()
     assert isinstance(ready, Batch)
@@ -192,7 +196,7 @@ def test_prepared_batches_have_the_types_methods_want():
 
 def test_draws_tell_every_item_of_a_step_from_every_other():
     # 7 images in batches of 5: an image comes twice within a batch, and its crops are still two draws.
-    found = torch.cat([batch.draws for batch in train_loader(dataset(), batch=5, batches=6, workers=0)])
+    found = torch.cat([batch.draws for batch in train_loader(dataset(), counted(7, 5, 6), workers=0)])
     assert found.tolist() == list(range(30))
 
 

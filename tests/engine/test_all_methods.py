@@ -11,7 +11,8 @@ QUICK = ("scenario.task=4-3-3", "train.epochs=1", "train.later_epochs=1", "optim
 
 @pytest.mark.parametrize("name", [name for name in METHODS.builtin if name not in ("joint", "faircl", "sats")])
 def test_three_steps(name, tiny_train, tmp_path):
-    run = tiny_train(tmp_path / "run", f"method={name}", *QUICK)
+    memory = ("memory.images=6",) if METHODS.get(name).needs_memory is True else ()
+    run = tiny_train(tmp_path / "run", f"method={name}", *QUICK, *memory)
     assert run.finished_steps() == 3
     records = run.records("train")
     assert records

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from faircl.config import TrainConfig
 from faircl.engine.network import (
     build_model,
     check_network,
@@ -14,6 +13,8 @@ from faircl.engine.network import (
     synchronised,
 )
 from faircl.errors import UserError
+from faircl.registry import MODELS
+from faircl.sections import TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -163,3 +164,14 @@ def test_pretrained_weights_are_asked_for_at_the_first_step_alone(tiny_train, si
     folder = tiny_train(tmp_path / "run", "train.epochs=0.3", resume=True)
     again.evaluate_again(folder, silent(), step=0)
     assert asked == [True, True, False, False]
+
+
+def test_synchronising_keeps_the_activations_inside_timms_norms():
+    config = MODELS.parse_config({"name": "timm", "backbone": "mobilenetv3_small_050", "weights": "none"})
+    model = MODELS.get("timm")(config).eval()
+    model.classifier.grow(2)
+    image = torch.rand(1, 3, 64, 64)
+    before = model(image).logits
+    converted = synchronise_norm(model).eval()
+    assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in converted.modules())
+    assert torch.equal(converted(image).logits, before)

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from faircl.config import OptimConfig, PartRates
 from faircl.engine.optim import make_optimizer, make_schedule, rate_factor
 from faircl.errors import UserError
 from faircl.models.small import Small, SmallConfig
+from faircl.sections import OptimConfig, PartRates
 
 
 def network(heads=(3,)) -> Small:

@@ -4,11 +4,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from faircl.config import TrainConfig
 from faircl.engine.again import evaluate_again
 from faircl.engine.runtime import make_fabric, only_first, process_settings, smallest_share
 from faircl.errors import UserError
 from faircl.progress import Silence
+from faircl.sections import TrainConfig
 
 
 def test_double_precision_holds_from_end_to_end(tiny_train, silent, tmp_path):

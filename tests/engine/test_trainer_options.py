@@ -149,10 +149,10 @@ def test_pixels_of_a_step_are_all_but_void(background, tiny_config, street, sile
     plan = make_plan(config, config.data.open(), silent())
     for step in (0, 1):
         masks = [np.array(Image.open(street / f"masks/train/{id}.png")) for id in plan.scenario.steps[step].images]
-        assert plan.raw_pixels(step).sum() == sum((mask != 255).sum() for mask in masks)
+        assert plan.pixels(step) == sum((mask != 255).sum() for mask in masks)
         assert any((mask == 255).any() for mask in masks)
-        labelled = int(plan.label_pixels(step).sum())
-        assert (labelled == plan.raw_pixels(step).sum()) == (background == "first")
+        labelled = int(plan.label_counts(step).sum())
+        assert (labelled == plan.pixels(step)) == (background == "first")
 
 
 # ---- a loss that is not finite

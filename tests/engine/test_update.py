@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from faircl.config import OptimConfig, TrainConfig
 from faircl.data.loader import Batch
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import make_fabric
@@ -11,6 +10,7 @@ from faircl.engine.update import Updater, without_gradient
 from faircl.losses import upsampled_cross_entropy
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.models.small import Small, SmallConfig
+from faircl.sections import OptimConfig, TrainConfig
 
 
 def network():

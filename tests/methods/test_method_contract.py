@@ -13,7 +13,7 @@ from faircl.registry import METHODS
 
 TREATMENTS = ["assigned", "teacher", "online", "unbiased", "ignore", "background"]
 UNIT = {"normalise": True, "margin": 1.0, "scale_margin": False}
-FREEZING = {"ewf", "dft"}  # methods that freeze some of the network on later steps
+FREEZING = {"ewf", "dft", "ssul", "ssul-m", "rcil"}  # methods that freeze some of the network on later steps
 QUICK = {"period": PERIOD, "quota": 20, "queue": 50}
 
 

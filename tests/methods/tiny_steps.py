@@ -53,6 +53,7 @@ class World:
             seed=11,
             model=model,
             label_pixels=torch.bincount(labels[labels < classes], minlength=classes),
+            label_images=torch.stack([(labels == c).any((1, 2)).sum() for c in range(classes)]),
             pixels=int((labels != IGNORE).sum()),
             scan=scan,
         )

@@ -4,55 +4,72 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from faircl.data.count_pool import cores
-from faircl.data.sample import SegmentationData
-from faircl.distributed import gather_objects, share_of
+from faircl.data.saliency import SaliencyMaps
+from faircl.data.sample import IGNORE, SegmentationData
+from faircl.data.sampling import CountedBatches
+from faircl.distributed import gather_objects
 from faircl.scenario import apply_table
 from faircl.scenario.scenario import Table
 from faircl.seeding import generator
 from faircl.transforms import CentreCrop, Crop, jitter
 
 
+class Item(NamedTuple):
+    """One training window as a ``Batch`` has it, without the dimension of the batch."""
+
+    image: Tensor
+    labels: Tensor
+    assigned: Tensor | None
+    draw: int
+    salient: Tensor | None = None
+
+
 class Batch(NamedTuple):
     """What a method sees.
 
     Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
-    None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step.
+    None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step;
+    salient (B, H, W) bool, pixels that saliency maps mark, or None where the data has none.
     """
 
     image: Tensor
     labels: Tensor
     assigned: Tensor | None
     draws: Tensor
+    salient: Tensor | None = None
 
     @classmethod
-    def collate(cls, items: Sequence[tuple[Tensor, Tensor, Tensor | None, int]]) -> Batch:
+    def collate(cls, items: Sequence[Item]) -> Batch:
         """Stack items in their compact types: uint8 images, int32 labels."""
-        images, labels, assigned, draws = zip(*items, strict=True)
-        has = assigned[0] is not None
         return cls(
-            torch.stack(images), torch.stack(labels), torch.stack(assigned) if has else None, torch.tensor(draws)
+            torch.stack([item.image for item in items]),
+            torch.stack([item.labels for item in items]),
+            _stack([item.assigned for item in items]),
+            torch.tensor([item.draw for item in items]),
+            _stack([item.salient for item in items]),
         )
 
     def to(self, device: torch.device) -> Batch:
         """Move the batch to a device."""
         moved = (None if value is None else value.to(device, non_blocking=True) for value in self)
-        return Batch(*moved)  # type: ignore[arg-type]  # only `assigned` may be None, and it keeps its place
+        return Batch(*moved)  # type: ignore[arg-type]  # what may be None keeps its place
 
     def prepared(self) -> Batch:
         """Return the batch as methods and networks want it: images in the run's float type, int64 labels."""
+        image = self.image.to(torch.get_default_dtype()) / 255
         assigned = None if self.assigned is None else self.assigned.long()
-        return Batch(self.image.to(torch.get_default_dtype()) / 255, self.labels.long(), assigned, self.draws)
+        return self._replace(image=image, labels=self.labels.long(), assigned=assigned)
 
 
 class PackedArray(NamedTuple):
@@ -90,6 +107,9 @@ class AssignedLabels:
     def __iter__(self) -> Iterator[str]:
         return iter(self._masks)
 
+    def __contains__(self, id: object) -> bool:
+        return id in self._masks
+
     def gather(self) -> None:
         """Take in the labels that the other processes have made."""
         for masks in gather_objects(self._masks):
@@ -107,8 +127,12 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class StepDataset(Dataset[tuple[Tensor, Tensor, Tensor | None, int]]):
-    """Training items of one step, addressed by (draw, image): the draw counts every item of the step ever made."""
+class StepDataset(Dataset[Item]):
+    """Training items of one step, addressed by (draw, image): the draw counts every item of the step ever made.
+
+    ``tables`` has the label tables of images that have their own, by id: those of a replay memory. An image that no
+    label was assigned to has IGNORE there.
+    """
 
     data: SegmentationData
     split: str
@@ -118,8 +142,10 @@ class StepDataset(Dataset[tuple[Tensor, Tensor, Tensor | None, int]]):
     augmentation: Augmentation
     seed: int
     step: int
+    saliency: SaliencyMaps | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor | None, int]:
+    def __getitem__(self, key: tuple[int, int]) -> Item:
         """Read, label and augment one image."""
         draw, index = key
         id = self.images[index]
@@ -128,45 +154,24 @@ class StepDataset(Dataset[tuple[Tensor, Tensor, Tensor | None, int]]):
         crop = Crop.draw(
             rng, sample.mask.shape, self.augmentation.crop, self.augmentation.scale, self.augmentation.flip
         )
-        labels = crop.mask(apply_table(self.table, sample.mask))
-        assigned = None if self.assigned is None else _int32(crop.mask(self.assigned[id]))
+        labels = crop.mask(apply_table(self.tables.get(id, self.table), sample.mask))
+        assigned = None if self.assigned is None else _int32(self._assigned(self.assigned, id, crop, labels))
         image = jitter(crop.image(sample.image), rng, self.augmentation.jitter)
-        return image, _int32(labels), assigned, draw
+        salient = None
+        if self.saliency is not None:
+            salient = torch.from_numpy(crop.mask(self.saliency.read(id, sample.mask.shape), fill=0) > 0)
+        return Item(image, _int32(labels), assigned, draw, salient)
+
+    @staticmethod
+    def _assigned(given: AssignedLabels, id: str, crop: Crop, labels: NDArray[np.uint16]) -> NDArray[np.uint16]:
+        return crop.mask(given[id]) if id in given else np.full_like(labels, IGNORE)
 
 
-class CountedBatches(Sampler[list[tuple[int, int]]]):
-    """All batches of a step, from shuffles that depend on (seed, step, epoch) alone.
-
-    Epochs follow each other without a seam: a batch may hold the end of one and the start of the next, so none is
-    ever short, even when the step has fewer images than a batch. Of every batch a process yields its own share.
-    """
-
-    def __init__(self, images: int, batch: int, batches: int, seed: int, step: int) -> None:
-        self.images, self.batch, self.batches, self.seed, self.step = images, batch, batches, seed, step
-
-    def __len__(self) -> int:
-        return self.batches
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        stream = self._stream()
-        for _ in range(self.batches):
-            yield list(share_of([next(stream) for _ in range(self.batch)]))
-
-    def _stream(self) -> Iterator[tuple[int, int]]:
-        draw = epoch = 0
-        while True:
-            for index in generator(self.seed, "shuffle", self.step, epoch).permutation(self.images):
-                yield draw, int(index)
-                draw += 1
-            epoch += 1
-
-
-def train_loader(dataset: StepDataset, batch: int, batches: int, workers: int, pin: bool = False) -> Iterable[Batch]:
+def train_loader(dataset: StepDataset, batches: CountedBatches, workers: int, pin: bool = False) -> Iterable[Batch]:
     """Return a loader over this process's share of all batches of a step."""
-    sampler = CountedBatches(len(dataset.images), batch, batches, dataset.seed, dataset.step)
     return DataLoader(
         dataset,
-        batch_sampler=sampler,
+        batch_sampler=batches,
         num_workers=min(workers, cores()),  # what is computed does not depend on it
         collate_fn=Batch.collate,
         pin_memory=pin,
@@ -192,6 +197,7 @@ class WholeImages(Dataset[WholeImage]):
     images: tuple[str, ...]
     table: Table
     crop: CentreCrop | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -201,7 +207,7 @@ class WholeImages(Dataset[WholeImage]):
         if self.crop is not None:
             image, mask = self.crop.image(image), self.crop.mask(mask)
         pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
-        return WholeImage(id, pixels, _int32(apply_table(self.table, mask)))
+        return WholeImage(id, pixels, _int32(apply_table(self.tables.get(id, self.table), mask)))
 
 
 def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator[list[WholeImage]]:
@@ -215,6 +221,12 @@ def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator
         group.append(item)
     if group:
         yield group
+
+
+def _stack(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Stack what all items have, or none of them."""
+    present = [part for part in parts if part is not None]
+    return torch.stack(present) if present else None
 
 
 def _int32(labels: NDArray[np.uint16]) -> Tensor:

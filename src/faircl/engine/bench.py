@@ -208,6 +208,7 @@ def _context(model: Segmenter, step: int, old: int, classes: int) -> StepContext
         seed=0,
         model=model,
         label_pixels=pixels,
+        label_images=pixels // 1000,
         pixels=int(pixels.sum()),
         scan=lambda: iter(()),
     )

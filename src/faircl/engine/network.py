@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import nn
 
-from faircl.config import RunConfig, TrainConfig
+from faircl.config import RunConfig
 from faircl.distributed import on_first, share_buffers, world_size
 from faircl.errors import UserError
 from faircl.models.checkpointing import checkpoint_blocks
 from faircl.models.segmenter import Segmenter
 from faircl.registry import MODELS
+from faircl.sections import TrainConfig
 from faircl.seeding import seeded
 
 
@@ -56,7 +58,11 @@ def synchronised(config: TrainConfig, device: torch.device) -> bool:
 
 def synchronise_norm(model: Segmenter) -> Segmenter:
     """Replace every BatchNorm by SyncBatchNorm; weights and their names stay."""
-    converted: Segmenter = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm
+    if any(type(module).__name__ == "BatchNormAct2d" for module in model.modules()):
+        from timm.layers import convert_sync_batchnorm as convert  # torch's would drop the activations inside timm's
+
+    converted: Segmenter = convert(model)
     return converted
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from faircl.config import RunConfig
 from faircl.data.index import LabelIndex
@@ -19,6 +17,7 @@ from faircl.progress import Reporter
 from faircl.registry import METHODS
 from faircl.scenario import Made, Scenario, Splits, make_scenario
 from faircl.scenario.make import find_protocol, find_splits, warn_of_leaks
+from faircl.scenario.memory import Memory, memories
 
 
 @dataclass(frozen=True)
@@ -31,20 +30,28 @@ class Plan:
     splits: Splits
     index: LabelIndex
 
-    def raw_pixels(self, step: int) -> NDArray[np.int64]:
-        """Count the pixels of a step's images by raw id (K,), void left out."""
-        images = set(self.scenario.steps[step].images)
-        chosen = [row for row, id in enumerate(self.index.ids) if id in images]
-        return np.asarray(self.index.pixels[chosen].sum(0))
+    def label_counts(self, step: int) -> NDArray[np.int64]:
+        """Count the labels that a step shows in each of its images: (images, channels after the step)."""
+        rows = {id: row for row, id in enumerate(self.index.ids)}
+        raw = self.index.pixels[[rows[id] for id in self.scenario.steps[step].images]]
+        labels = self.scenario.train_table(step)[: raw.shape[1]].astype(np.int64)
+        seen = np.flatnonzero(labels < self.scenario.channels(step))
+        counts = np.zeros((len(raw), self.scenario.channels(step)), np.int64)
+        np.add.at(counts.T, labels[seen], raw[:, seen].T)
+        return counts
 
-    def label_pixels(self, step: int) -> Tensor:
-        """Count the labels visible at a step by channel, (channels after the step,) int64."""
-        raw = self.raw_pixels(step)
-        labels = self.scenario.train_table(step)[: len(raw)].astype(np.int64)
-        seen = labels < self.scenario.channels(step)
-        counts = np.zeros(self.scenario.channels(step), np.int64)
-        np.add.at(counts, labels[seen], raw[seen])
-        return torch.from_numpy(counts)
+    def pixels(self, step: int) -> int:
+        """Count all pixels of a step's images but void."""
+        images = set(self.scenario.steps[step].images)
+        return int(self.index.pixels[[row for row, id in enumerate(self.index.ids) if id in images]].sum())
+
+    @cached_property
+    def memories(self) -> tuple[Memory, ...]:
+        """The replay memory before every step, empty unless the configuration wants one."""
+        c = self.config
+        if c.memory.images == 0:
+            return (Memory({}),) * len(self.scenario.steps)
+        return memories(self.scenario, self.index, c.memory.images, c.seed)
 
 
 def open_data(config: RunConfig) -> SegmentationData:
@@ -78,5 +85,15 @@ def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Made
         used = {made.splits.train: {id for step in made.scenario.steps for id in (*step.images, *step.test_images)}}
     for split, ids in used.items():
         verify_images(data, split, sorted(ids), reporter)
+    _check_saliency(config, made)
     warn_of_leaks(made.scenario, reporter)
     return made
+
+
+def _check_saliency(config: RunConfig, made: Made) -> None:
+    """Look whether every training image has its saliency map, where the data is said to have them."""
+    maps = config.data.saliency_maps()
+    if maps is not None and made.train.sizes is not None:
+        used = {id for step in made.scenario.steps for id in step.images}
+        sizes = zip(made.train.ids, map(tuple, made.train.sizes.tolist()), strict=True)
+        maps.check((id, size) for id, size in sizes if id in used)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -28,11 +29,13 @@ from faircl.data.loader import (
 )
 from faircl.data.masks import write_mask
 from faircl.data.sample import Mask
+from faircl.data.sampling import CountedBatches, Order, RareFirst, Shuffled, Stream
 from faircl.distributed import join, on_first, rank, share_buffers, share_of
 from faircl.engine.checkpoint import load_step, save_step
 from faircl.engine.environment import environment
 from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.engine.loggers import TrainLog, import_summary_writer
+from faircl.engine.make_method import check_balance, make_method
 from faircl.engine.network import (
     build_model,
     check_network,
@@ -52,7 +55,6 @@ from faircl.methods.base import Method, Scanned, StepContext
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
-from faircl.registry import METHODS
 from faircl.report.page import write_run_page
 from faircl.scenario import CONVENTIONS
 from faircl.seeding import torch_seed
@@ -78,7 +80,7 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
         if config.train.tensorboard:
             import_summary_writer()
         plan = make_plan(config, data, reporter)
-        method: Method = METHODS.get(config.method.name)(config.method, model)
+        method = make_method(config, model)
         # Everything that can be wrong with data and settings is known by now: only now may the disk be touched.
         folder = on_first(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
         with memory_in_words():
@@ -126,7 +128,7 @@ class Trainer:
         self.model.to(self.fabric.device)
         self.method.to(self.fabric.device)
         for step in range(first, len(self.scenario.steps)):
-            self.reporter.say(f"step {step}: {self._about(step)} ({len(self.scenario.steps[step].images)} images)")
+            self.reporter.say(f"step {step}: {self._about(step)} ({self._size(step)})")
             speed = self.train_step(step)
             evaluation = self.finish_step(step, records) | speed
             records += [*self.log.records, evaluation]
@@ -141,6 +143,11 @@ class Trainer:
         brought = self.scenario.steps[step]
         names = brought.domains or tuple(self.plan.data.classes.names[i] for i in brought.classes)
         return ", ".join(names) if len(names) <= MOST_NAMES else f"{', '.join(names[:MOST_NAMES])}, …: {len(names)}"
+
+    def _size(self, step: int) -> str:
+        """Say how many images a step has, and how many are remembered."""
+        kept = len(self.plan.memories[step].images)
+        return f"{len(self.scenario.steps[step].images)} images" + (f", {kept} in memory" if kept else "")
 
     # Training a step
 
@@ -173,10 +180,15 @@ class Trainer:
         batches = self._batches(step, iterations, assigned)
         started = time.monotonic()
         with self.reporter.task(f"step {step} train", iterations) as task:
-            for update in one_behind(updater.update(batches, step, number) for number in range(1, iterations + 1)):
-                terms = update.terms()
+            for update in one_behind(
+                updater.update(batches, step, number, self.log.due(number, iterations))
+                for number in range(1, iterations + 1)
+            ):
+                terms, measures = update.read()
+                if update.iteration == 1:
+                    check_balance(self.method, self.config)
                 if self.log.due(update.iteration, iterations):
-                    self.log.add(step, update.iteration, iterations, update.lr, terms)
+                    self.log.add(step, update.iteration, iterations, update.lr, terms, measures)
                 task.advance(f"loss {sum(terms.values()):.3f}")
         return time.monotonic() - started
 
@@ -198,19 +210,34 @@ class Trainer:
         dataset = StepDataset(
             data=self.plan.data,
             split=self.plan.splits.train,
-            images=self.scenario.steps[step].images,
+            images=(*self.scenario.steps[step].images, *self.plan.memories[step].images),
             table=self.scenario.train_table(step),
             assigned=assigned,
             augmentation=Augmentation(c.crop, c.scale, c.flip, c.jitter),
             seed=self.config.seed,
             step=step,
+            saliency=self.config.data.saliency_maps(),
+            tables=self.plan.memories[step].tables(self.scenario, step),
         )
-        batches = iterations * self.config.optim.accumulate
+        batches = CountedBatches(self._streams(step), iterations * self.config.optim.accumulate)
         pin = self.fabric.device.type == "cuda"
-        for batch in train_loader(dataset, c.batch, batches, c.workers, pin):
+        for batch in train_loader(dataset, batches, c.workers, pin):
             yield batch.to(self.fabric.device).prepared()
 
+    def _streams(self, step: int) -> list[Stream]:
+        """Say what a batch is made of: images of the step and, where there are any, of the memory."""
+        batch, balance, seed = self.config.train.batch, self.config.balance, self.config.seed
+        images, kept = len(self.scenario.steps[step].images), len(self.plan.memories[step].images)
+        again = min(max(round(self.config.memory.share * batch), 1), batch - 1) if kept else 0
+        order: Order = Shuffled(images, seed, ("shuffle", step))
+        if balance.sampling == "rare":
+            counts = self.plan.label_counts(step)[:, int(self.scenario.background) :]
+            order = RareFirst(counts, balance.temperature, seed, step)
+        streams = [Stream(order, batch - again)]
+        return [*streams, Stream(Shuffled(kept, seed, ("memory", step)), again, images)] if again else streams
+
     def _context(self, step: int) -> StepContext:
+        counts = self.plan.label_counts(step)
         return StepContext(
             step=step,
             old_classes=self.scenario.channels(step - 1),
@@ -220,15 +247,17 @@ class Trainer:
             domain=step > 0 and self.scenario.by_domain,
             seed=self.config.seed,
             model=self.model,
-            label_pixels=self.plan.label_pixels(step),
-            pixels=int(self.plan.raw_pixels(step).sum()),
+            label_pixels=torch.from_numpy(counts.sum(0)),
+            label_images=torch.from_numpy((counts > 0).sum(0)),
+            pixels=self.plan.pixels(step),
             scan=partial(self._scan, step),
         )
 
     def _scan(self, step: int) -> Iterator[Scanned]:
         """Run the model as it stands over this process's share of the step's whole images."""
         images = tuple(share_of(self.scenario.steps[step].images))
-        whole = WholeImages(self.plan.data, self.plan.splits.train, images, self.scenario.train_table(step))
+        table, tables = self.scenario.train_table(step), self.plan.memories[step].tables(self.scenario, step)
+        whole = WholeImages(self.plan.data, self.plan.splits.train, images, table, tables=tables)
         with self.reporter.task(f"step {step} scan", len(images)) as task:
             for group in same_size_batches(whole, self.config.eval.batch, self.config.train.workers):
                 image = torch.stack([item.image for item in group]).to(self.fabric.device)
@@ -289,6 +318,9 @@ class Trainer:
 
     def _save(self, path: Path, step: int, examples: list[Mask]) -> None:
         save_step(path, self.model, self.method, self.scenario, step)
+        if self.config.memory.images and step + 1 < len(self.scenario.steps):
+            kept = {id: list(steps) for id, steps in self.plan.memories[step + 1].images.items()}
+            (path / "memory.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
         (path / "examples").mkdir()
         for k, mask in enumerate(examples):
             write_mask(path / "examples" / f"{k}.png", mask)

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.data.sample import IGNORE
-from faircl.distributed import global_mean
+from faircl.losses.cross_entropy import focal_factor, own_score, upsampled, valid_mean, weighted
 
 
-def upsampled_binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+def upsampled_binary_cross_entropy(
+    logits: Tensor, target: Tensor, *, class_weight: Tensor | None = None, focal: float = 0.0
+) -> Tensor:
     r"""Sum over classes of the binary cross-entropy of bilinearly upsampled logits z, mean over the N valid pixels.
 
-        L = 1/N · Σ_i ( Σ_c log(1 + exp z_{i,c}) − z_{i,y_i} ),
+        L = 1/N · Σ_i w_{y_i} · ( Σ_c log(1 + exp z_{i,c}) − z_{i,y_i} ),
 
-    which is Σ_c BCE(σ(z_{i,c}), [c = y_i]) with its two cases put together.
-    Shapes: logits (B, C, h, w); target (B, H, W) int64 with IGNORE.
+    which is Σ_c BCE(σ(z_{i,c}), [c = y_i]) with its two cases put together. With γ = ``focal`` > 0 the BCE of every
+    class is multiplied by (1 − p)^γ, p being the probability given to the right answer.
+    Shapes: logits (B, C, h, w); target (B, H, W) int64 with IGNORE; class_weight (C,).
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if logits.shape[-2:] != target.shape[-2:]:
-        logits = F.interpolate(logits, target.shape[-2:], mode="bilinear", align_corners=False)
-    valid = target != IGNORE
-    own = logits.gather(1, target.where(valid, 0)[:, None])[:, 0]
-    loss = (F.softplus(logits).sum(1) - own).where(valid, 0.0)
-    return global_mean(loss.sum(), valid.sum())
+    return valid_mean(pixel_binary_cross_entropy(logits, target, class_weight=class_weight, focal=focal), target)
+
+
+def pixel_binary_cross_entropy(
+    logits: Tensor, target: Tensor, *, class_weight: Tensor | None = None, focal: float = 0.0
+) -> Tensor:
+    """Return the summands of ``upsampled_binary_cross_entropy`` (B, H, W), zero where the target is IGNORE."""
+    logits = upsampled(logits, target.shape[-2:])
+    loss = _focal(logits, target, focal) if focal > 0 else F.softplus(logits).sum(1) - own_score(logits, target)
+    return weighted(loss.where(target != IGNORE, 0.0), target, class_weight, None)
+
+
+def _focal(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
+    index = target.where(target != IGNORE, 0)[:, None]
+    # BCE is softplus(z), or softplus(−z) for the class that is there.
+    loss = F.softplus(logits.scatter(1, index, -logits.gather(1, index)))
+    return (loss * focal_factor(loss, gamma)).sum(1)

@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from faircl.distributed import global_sum, world_size
+from faircl.distributed import global_sum, joint_sum
 
 
 def importance_weights(share: Tensor, gamma: float, clip: tuple[float, float]) -> Tensor:
@@ -39,10 +39,7 @@ def class_histogram(logits: Tensor, valid: Tensor) -> Tensor:
     """Return p̂ (C,), the mean softmax over valid pixels of all processes; logits (B, C, h, w), valid (B, h, w)."""
     total = (logits.softmax(1) * valid[:, None]).sum((0, 2, 3))
     count = global_sum(valid.sum()).clamp_min(1)
-    if world_size() == 1:
-        return total / count
-    # The other processes' share is a constant here; scaling the local gradient makes their average the global one.
-    return (global_sum(total) - total.detach() * world_size() + total * world_size()) / count
+    return joint_sum(total) / count
 
 
 def kl_from_uniform(histogram: Tensor, floor: float = 1e-6) -> Tensor:

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from faircl.data.loader import AssignedLabels, Batch
 from faircl.data.sample import IGNORE, UNLABELLED
 from faircl.distributed import global_sum
+from faircl.losses import upsampled_cross_entropy
+from faircl.losses.binary import upsampled_binary_cross_entropy
+from faircl.methods.balance import Balance
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.parts import MethodConfig as MethodConfig
 from faircl.seeding import seeded
@@ -43,6 +46,7 @@ class StepContext:
     share of the step's training images, whole and without augmentation. ``label_pixels`` (channels after the step,)
     counts the labels visible at this step, ``pixels`` all pixels but void. A method that assigns labels fills
     ``assigned``. On a ``domain`` step no class is new and every class is labelled, so no pixel is unlabelled.
+    ``label_images`` (channels after the step,) counts the images that show each label.
     """
 
     step: int
@@ -53,6 +57,7 @@ class StepContext:
     seed: int
     model: Segmenter
     label_pixels: Tensor
+    label_images: Tensor
     pixels: int
     scan: Callable[[], Iterator[Scanned]]
     domain: bool = False
@@ -72,10 +77,19 @@ class Method(nn.Module):
     """Whether all classes are learned in a single step."""
     needs_attentions: ClassVar[bool] = False
     """Whether the engine must ask the networks for their attentions."""
+    needs_memory: ClassVar[bool] = False
+    """Whether it makes no sense without a replay memory (the configuration's ``memory``)."""
+    sigmoid: ClassVar[bool] = False
+    """Whether it trains a sigmoid per class, by ``binary_cross_entropy``, and not a softmax."""
 
     def __init__(self, config: MethodConfig, model: Segmenter) -> None:
         super().__init__()
         self.base_config = config
+        self.balance: Balance | None = None
+
+    def set_balance(self, balance: Balance) -> None:
+        """Train with a segmentation loss that cares for rare classes; called once, before the first step."""
+        self.balance = balance
 
     def restored(self) -> None:
         """Act once the buffers were loaded: set again what is derived from them."""
@@ -90,6 +104,8 @@ class Method(nn.Module):
 
     def begin_step(self, context: StepContext) -> None:
         """Look at the step's images with the old model where that is wanted, then grow the classifier."""
+        if self.balance is not None:
+            self.balance.begin_step(context)
         new = context.step > 0 and context.classes > context.old_classes
         means = ClassMeans(context) if new and self.base_config.init == "prototype" else None
         if means is not None or self.wants_scan(context):
@@ -124,6 +140,35 @@ class Method(nn.Module):
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Named, weighted terms, the same names on all processes; the engine minimises their sum."""
         raise NotImplementedError
+
+    def cross_entropy(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        class_weight: Tensor | None = None,
+        offset: Tensor | None = None,
+        pixel_weight: Tensor | None = None,
+        grouped: int = 0,
+    ) -> Tensor:
+        """Return the segmentation loss of a method that trains a softmax, as ``upsampled_cross_entropy``."""
+        loss = upsampled_cross_entropy if self.balance is None else self.balance.cross_entropy
+        return loss(
+            logits, targets, class_weight=class_weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
+        )
+
+    def binary_cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the segmentation loss of a method that trains a sigmoid per class."""
+        loss = upsampled_binary_cross_entropy if self.balance is None else self.balance.binary_cross_entropy
+        return loss(logits, targets)
+
+    def measures(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Named numbers to be recorded beside the terms, not minimised; no gradient flows here.
+
+        Asked for when a record is due, before ``observe``. Names are the same on all processes; values are averaged
+        over batches and processes as terms are, so that a mean goes through ``global_mean``.
+        """
+        return {}
 
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
         """Take in what a micro-batch showed: features, statistics. No gradient flows here."""

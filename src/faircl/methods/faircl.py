@@ -23,8 +23,8 @@ from faircl.losses import (
     kl_from_uniform,
     literal_class_loss,
     logit_offset,
-    upsampled_cross_entropy,
 )
+from faircl.losses.bound import both_sides
 from faircl.losses.consistency import ConsistencyForm
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms, to_stride
@@ -88,6 +88,11 @@ class FairCLConfig(MethodConfig):
     sigma_y: float = Field(0.5, gt=0, description="σ2, prediction scale of L_cons")
     window: int = Field(3, ge=3, description="side of L_cons's neighbourhood, odd")
 
+    bound: bool = Field(
+        False,
+        description="record both sides of Proposition 1 while training; runs the old network on every batch",
+    )
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.normalise and (self.margin > 2 or self.scale_margin):
@@ -99,11 +104,21 @@ class FairCLConfig(MethodConfig):
                 "with fairness importance, lambda_class blends from plain (0) to weighted (1) cross-entropy, found "
                 f"{self.lambda_class}; raise gamma to weigh rare classes more"
             )
+        if self.bound and not self.uses_prototypes():
+            raise ValueError(
+                "bound needs prototypes, and without lambda_cluster nothing keeps them; set lambda_cluster to a tiny "
+                "value, such as 1e-9"
+            )
         if self.window % 2 == 0:
             raise ValueError(f"window must be odd, found {self.window}")
         if not 0 < self.clip[0] <= self.clip[1]:
             raise ValueError(f"clip must be 0 < low ≤ high, found {self.clip}")
         return self
+
+    def uses_prototypes(self) -> bool:
+        """Whether prototypes are kept: for L_cluster, or to assign labels by."""
+        assigns = self.assign == "prototype" and self.unlabelled in ("assigned", "teacher", "online")
+        return self.lambda_cluster > 0 or assigns
 
 
 class FairCL(Method):
@@ -150,13 +165,15 @@ class FairCL(Method):
     # Steps
 
     def needs_teacher(self, context: StepContext) -> bool:
-        """Only the treatment ``teacher`` keeps the old network in memory, and only where pixels are unlabelled."""
-        return context.step > 0 and not context.domain and self.config.unlabelled == "teacher"
+        """Ask for the old network under the treatment ``teacher``, where pixels are unlabelled, and for ``bound``."""
+        labels = not context.domain and self.config.unlabelled == "teacher"
+        return context.step > 0 and (labels or self.config.bound)
 
     def step0_key(self) -> dict[str, object]:
-        """Treatments of unlabelled pixels do not touch the first step."""
+        """Treatments of unlabelled pixels and measures do not touch the first step."""
         later = {"unlabelled", "assign", "reject", "cap_assigned", "init", "domain_prototypes", "domain_momentum"}
-        return {"method": self.config.model_dump(mode="json", exclude=later), "bank": self._uses_prototypes()}
+        key = self.config.model_dump(mode="json", exclude=later | {"bound"})
+        return {"method": key, "bank": self.config.uses_prototypes()}
 
     def begin_step(self, context: StepContext) -> None:
         """Assign labels with the old model, then grow the classifier, the bank and the class distribution."""
@@ -280,7 +297,7 @@ class FairCL(Method):
         elif c.lambda_class > 0 and c.fairness == "adjust":
             offset = logit_offset(share, c.lambda_class)
         grouped = self.old_classes if c.unlabelled == "unbiased" and self.unlabelled_label != UNLABELLED else 0
-        return upsampled_cross_entropy(
+        return self.cross_entropy(
             out.logits, targets, class_weight=weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
         )
 
@@ -324,13 +341,21 @@ class FairCL(Method):
         histogram = m * self.predicted + (1 - m) * class_histogram(out.logits, valid)
         return histogram, global_sum(valid.sum()) > 0
 
+    def measures(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Both sides of Proposition 1, in the features and by the labels and prototypes of L_cluster."""
+        if not self.config.bound or old is None:
+            return {}
+        features, labels = self._clustered(batch, out, targets)
+        bank, order = self.bank, self.config.distance_order
+        return both_sides(features, self._features(old), labels, bank.prototypes, bank.ready, order).means()
+
     @torch.no_grad()
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
         """Add the batch's features to the queues S_c, its predictions to the running histogram."""
         if self.config.fairness in ("kl", "literal") and self.config.histogram_momentum > 0:
             histogram, seen = self._histogram(out, targets)
             self.predicted = torch.where(seen, histogram, self.predicted)
-        if self._uses_prototypes():
+        if self.config.uses_prototypes():
             features, labels = self._clustered(batch, out, targets)
             keys = sample_keys(batch.draws, features.shape[-2], features.shape[-1])
             self.bank.push(features, labels.flatten(), keys, self.config.quota)
@@ -339,9 +364,5 @@ class FairCL(Method):
         """Move the prototypes every M iterations."""
         self.done = iteration
         self.facts[2] = iteration
-        if self._uses_prototypes():
+        if self.config.uses_prototypes():
             self.bank.update(iteration)
-
-    def _uses_prototypes(self) -> bool:
-        assigns = self.config.assign == "prototype" and self.config.unlabelled in ("assigned", "teacher", "online")
-        return self.config.lambda_cluster > 0 or assigns

@@ -6,7 +6,6 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.data.loader import Batch
-from faircl.losses import upsampled_cross_entropy
 from faircl.methods.base import Method, MethodConfig, Terms
 from faircl.models.segmenter import SegOutput
 from faircl.parts import Init
@@ -29,4 +28,4 @@ class FineTune(Method):
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy on the step's labels."""
-        return {"seg": upsampled_cross_entropy(out.logits, targets)}
+        return {"seg": self.cross_entropy(out.logits, targets)}

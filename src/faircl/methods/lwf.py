@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.data.loader import Batch
-from faircl.losses import upsampled_cross_entropy
 from faircl.losses.distillation import distillation
 from faircl.methods.base import MethodConfig, TeacherMethod, Terms, counted
 from faircl.models.segmenter import Segmenter, SegOutput
@@ -40,7 +39,7 @@ class LwF(TeacherMethod):
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy and, where there is a teacher, distillation."""
-        terms = {"seg": upsampled_cross_entropy(out.logits, targets)}
+        terms = {"seg": self.cross_entropy(out.logits, targets)}
         if old is not None and self.config.distill > 0:
             valid = counted(batch, out.logits.shape[-2:])
             terms["distill"] = self.config.distill * distillation(out.logits, old.logits, valid)

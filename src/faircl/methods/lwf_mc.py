@@ -6,7 +6,6 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.data.loader import Batch
-from faircl.losses.binary import upsampled_binary_cross_entropy
 from faircl.losses.distillation import binary_distillation
 from faircl.methods.base import MethodConfig, TeacherMethod, Terms, counted
 from faircl.models.segmenter import Segmenter, SegOutput
@@ -31,6 +30,7 @@ class LwFMC(TeacherMethod):
     name = "lwf-mc"
     summary = "binary cross-entropy per class, old classes by the old network's probability"
     paper = "LwF-MC (iCaRL), CVPR 2017"
+    sigmoid = True
 
     def __init__(self, config: LwFMCConfig, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -38,7 +38,7 @@ class LwFMC(TeacherMethod):
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return binary cross-entropy and, where there is a teacher, distillation."""
-        terms = {"seg": upsampled_binary_cross_entropy(out.logits, targets)}
+        terms = {"seg": self.binary_cross_entropy(out.logits, targets)}
         if old is not None and self.config.distill > 0:
             valid = counted(batch, out.logits.shape[-2:])
             summed = old.logits.shape[1] * binary_distillation(out.logits, old.logits, valid)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from faircl.data.loader import Batch
 from faircl.data.sample import BACKGROUND
-from faircl.losses import upsampled_cross_entropy
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms, counted
 from faircl.models.segmenter import Segmenter, SegOutput
@@ -59,7 +58,7 @@ class MiB(TeacherMethod):
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return unbiased cross-entropy and, where there is a teacher, unbiased distillation."""
-        terms = {"seg": upsampled_cross_entropy(out.logits, targets, grouped=self.grouped)}
+        terms = {"seg": self.cross_entropy(out.logits, targets, grouped=self.grouped)}
         if old is not None and self.config.distill > 0:
             valid = counted(batch, out.logits.shape[-2:])
             distil = unbiased_distillation if self.background else distillation

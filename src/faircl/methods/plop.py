@@ -11,7 +11,6 @@ from torch import Tensor
 
 from faircl.data.loader import Batch
 from faircl.data.sample import UNLABELLED
-from faircl.losses import upsampled_cross_entropy
 from faircl.losses.pod import like_old_logits, local_pod
 from faircl.methods.assignment import Assignment, assign_by_softmax
 from faircl.methods.base import MethodConfig, Scanned, StepContext, TeacherMethod, Terms
@@ -117,7 +116,7 @@ class PLOP(TeacherMethod):
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy and, where there is a teacher, POD."""
-        terms = {"seg": upsampled_cross_entropy(out.logits, targets, pixel_weight=self._care(batch, targets))}
+        terms = {"seg": self.cross_entropy(out.logits, targets, pixel_weight=self._care(batch, targets))}
         if old is None:
             return terms
         # Logits count among the L maps even where they are switched off, or that would change the others' weight.

@@ -15,6 +15,7 @@ from faircl.data.loader import Batch
 from faircl.errors import UserError
 from faircl.losses.attention import attention_transfer, stage_ends
 from faircl.losses.distillation import distillation, unbiased_distillation
+from faircl.methods.balance import Balance
 from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms, counted, to_stride
 from faircl.methods.plop import PLOP, PLOPConfig
 from faircl.models.segmenter import Segmenter, SegOutput
@@ -63,6 +64,10 @@ class SATS(TeacherMethod):
     def step0_key(self) -> dict[str, object]:
         """Every hyper-parameter is of later steps."""
         return {"method": {"name": self.config.name}}
+
+    def set_balance(self, balance: Balance) -> None:
+        """Balance PLOP's loss."""
+        self.plop.set_balance(balance)
 
     # Steps
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from faircl.data.loader import Batch
 from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED
-from faircl.losses import upsampled_cross_entropy
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.losses.latent import attraction, class_sums, matching, repulsion, sparsity
 from faircl.methods.base import Method, MethodConfig, StepContext, Terms, counted, to_stride
@@ -91,7 +90,7 @@ class SDR(Method):
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return the terms of the step whose weight is not zero."""
         hidden = self.unlabelled_label == BACKGROUND and not self.domain
-        terms = {"seg": upsampled_cross_entropy(out.logits, targets, grouped=self.old_classes if hidden else 0)}
+        terms = {"seg": self.cross_entropy(out.logits, targets, grouped=self.old_classes if hidden else 0)}
         if self.old_classes == 0:
             return terms
         c = self.config

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from faircl.data.loader import Batch
 from faircl.errors import did_you_mean
+from faircl.methods.balance import Balance
 from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.parts import Init
@@ -66,11 +67,25 @@ class Wrapper(Method):
         super().__init__(config, model)
         self.inner: Method = METHODS.get(config.method.name)(config.method, model)
 
-    # Every other method knows this as a class; a wrapper only knows it once it has its inner method.
+    # Every other method knows these as a class; a wrapper only knows them once it has its inner method.
     @property
     def needs_attentions(self) -> bool:  # type: ignore[override]
         """Whether the inner method wants attentions."""
         return self.inner.needs_attentions
+
+    @property
+    def needs_memory(self) -> bool:  # type: ignore[override]
+        """Whether the inner method wants a memory."""
+        return self.inner.needs_memory
+
+    @property
+    def sigmoid(self) -> bool:  # type: ignore[override]
+        """Whether the inner method trains sigmoids."""
+        return self.inner.sigmoid
+
+    def set_balance(self, balance: Balance) -> None:
+        """Balance the inner method's loss."""
+        self.inner.set_balance(balance)
 
     def restored(self) -> None:
         """Nothing: whoever loads buffers tells every method, inner ones too."""
@@ -102,6 +117,10 @@ class Wrapper(Method):
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return the inner method's terms."""
         return self.inner.losses(batch, out, old, targets)
+
+    def measures(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
+        """Return the inner method's numbers."""
+        return self.inner.measures(batch, out, old, targets)
 
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
         """Show a micro-batch to the inner method."""

@@ -17,8 +17,8 @@ from faircl.scenario.scenario import Protocol, Scenario
 from faircl.scenario.tasks import canonical, split_classes, split_domains
 
 if TYPE_CHECKING:
-    from faircl.config import ScenarioConfig
     from faircl.data.readers import ReaderConfig
+    from faircl.sections import ScenarioConfig
 
 
 class Splits(NamedTuple):

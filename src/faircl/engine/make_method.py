@@ -1,0 +1,43 @@
+"""Making a run's method, with what its configuration says about rare classes and about a memory."""
+
+from __future__ import annotations
+
+from faircl.config import RunConfig
+from faircl.errors import UserError
+from faircl.methods.balance import SOFTMAX_ONLY, Balance
+from faircl.methods.base import Method
+from faircl.models.segmenter import Segmenter
+from faircl.registry import METHODS
+
+
+def make_method(config: RunConfig, model: Segmenter) -> Method:
+    """Return the configured method; a configuration that it cannot follow is refused."""
+    method: Method = METHODS.get(config.method.name)(config.method, model)
+    if method.needs_memory and config.memory.images == 0:
+        raise UserError(
+            f"Method '{config.method.name}' trains on images of earlier steps, but memory.images is 0; set it to the "
+            "number of images to keep, such as --set memory.images=100."
+        )
+    if config.memory.images and config.train.batch < 2:
+        raise UserError(
+            "memory.images is set, but a batch of one image has no room for another; raise train.batch to at least 2."
+        )
+    loss = config.balance.loss
+    if loss != "plain":
+        if method.sigmoid and loss in SOFTMAX_ONLY:
+            raise UserError(
+                f"balance.loss {loss} lets classes compete in a softmax, but method '{config.method.name}' trains a "
+                "sigmoid for each; use weighted, class_balanced, focal or tilted."
+            )
+        method.set_balance(Balance(config.balance))
+    return method
+
+
+def check_balance(method: Method, config: RunConfig) -> None:
+    """Refuse a method that has trained without its balanced loss: one from elsewhere, with a loss of its own."""
+    balances = [part for part in method.modules() if isinstance(part, Balance)]
+    if balances and not any(balance.used for balance in balances):
+        raise UserError(
+            f"balance.loss is {config.balance.loss}, but method '{method.name}' has a segmentation loss of its own; "
+            "set it to plain, or let the method call self.cross_entropy."
+        )

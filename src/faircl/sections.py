@@ -1,0 +1,155 @@
+"""The sections of a run's configuration that do not depend on a name: scenario, optimiser, training, evaluation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
+
+
+class Section(BaseModel):
+    """Base of all sections: no key but those declared, none changed later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+BalancedLoss = Literal[
+    "plain", "weighted", "class_balanced", "focal", "balanced_softmax", "logit_adjustment", "seesaw", "tilted"
+]
+_Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class ScenarioConfig(Section):
+    """Which classes are learned when."""
+
+    task: str | list[list[StrictInt | str]] = Field("offline", description="'15-1', '6-2-3', 'offline', or class lists")
+    setting: Literal["overlapped", "disjoint", "sequential"] = Field("overlapped", description="images of a step")
+    order: str | list[StrictInt | str] | None = Field(
+        None, description="order of the classes, or of the domains: a list, 'random:SEED', or the data's own"
+    )
+    protocol: Literal["classes", "clean", "plop"] | None = Field(
+        None,
+        description="what a step brings: new classes (classes), or the same classes in new domains, each domain split "
+        "once into training and test images (clean) or as in PLOP's tables, which test on training images (plop); "
+        "unset: classes, unless the task's name is published by domain",
+    )
+    split_seed: int = Field(0, ge=0, description="seed of the split of every domain under protocol clean")
+
+
+class PartRates(Section):
+    """Learning-rate factors by part of the network."""
+
+    backbone: float = Field(1.0, ge=0)
+    decoder: float = Field(1.0, ge=0)
+    old_classifier: float = Field(1.0, ge=0)
+    new_classifier: float = Field(1.0, ge=0)
+
+    @model_validator(mode="after")
+    def _some_trained(self) -> Self:
+        if not (self.backbone or self.decoder or self.new_classifier):
+            raise ValueError("nothing would be trained at the first step; set one of the factors above 0")
+        return self
+
+
+class OptimConfig(Section):
+    """Optimiser and schedule; a new one starts at every step."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    lr: float = Field(0.01, gt=0, description="learning rate of the first step")
+    later_lr: float | None = Field(None, gt=0, description="learning rate of later steps; unset: the same")
+    parts: PartRates = PartRates()
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
+    nesterov: bool = True
+    betas: tuple[_Share, _Share] = Field((0.9, 0.999), description="moments of AdamW")
+    weight_decay: float = Field(1e-4, ge=0)
+    schedule: Literal["poly", "cosine", "constant"] = "poly"
+    power: float = Field(0.9, gt=0, description="exponent of the poly schedule")
+    warmup: int = Field(0, ge=0, description="iterations of linear warm-up")
+    clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
+    accumulate: int = Field(1, ge=1, description="batches per update")
+
+
+class TrainConfig(Section):
+    """Length, batches, augmentation and arithmetic of training."""
+
+    epochs: float = Field(30, gt=0, le=1e6, description="passes over the first step's images")
+    later_epochs: float | None = Field(None, gt=0, le=1e6, description="passes at later steps; unset: the same")
+    batch: int = Field(16, ge=1, description="images per batch, over all processes")
+    crop: int = Field(512, ge=8, description="side of a training window")
+    scale: tuple[float, float] = Field((0.5, 2.0), description="zoom range of a training window")
+    flip: bool = Field(True, description="mirror half of the windows")
+    jitter: float = Field(0.0, ge=0, lt=1, description="strength of colour jitter")
+    precision: Literal["fp32", "bf16", "fp16", "fp64"] = Field(
+        "fp32", description="arithmetic; bf16 and fp16 are mixed with fp32, fp64 is for exact comparisons and slow"
+    )
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
+    workers: int = Field(0, ge=0, description="processes that read and augment")
+    threads: int = Field(0, ge=0, description="CPU threads; 0: torch's choice")
+    frozen_norm: Literal["never", "later", "always"] = Field(
+        "never", description="when BatchNorm keeps its running statistics"
+    )
+    checkpointing: bool = Field(
+        False, description="compute the backbone's activations twice instead of keeping them: less memory, more time"
+    )
+    sync_norm: Literal["auto", "always", "never"] = Field(
+        "auto", description="BatchNorm over the batches of all GPUs; auto: where there are several"
+    )
+    deterministic: bool = Field(False, description="refuse operations that are not bitwise repeatable")
+    log_every: int = Field(10, ge=1, description="iterations between records of the loss")
+    tensorboard: bool = Field(False, description="also log to TensorBoard (needs faircl[logging])")
+
+    @field_validator("scale")
+    @classmethod
+    def _ordered(cls, scale: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < scale[0] <= scale[1]:
+            raise ValueError(f"zoom must be 0 < low ≤ high, found {list(scale)}")
+        return scale
+
+
+class EvalConfig(Section):
+    """Evaluation after every step."""
+
+    convention: Literal["full", "plop", "mib"] = Field(
+        "full",
+        description="what is scored: every pixel at the image's own size (full), or as published tables do after PLOP "
+        "or after MiB",
+    )
+    size: int = Field(512, ge=8, description="side of the centre crop that plop and mib score")
+    batch: int = Field(16, ge=1, description="images of one size evaluated together")
+    examples: int = Field(4, ge=0, description="test images kept with their predictions for the report")
+
+
+class BalanceConfig(Section):
+    """What is done for rare classes under any method; class counts are those of the labels that a step shows."""
+
+    loss: BalancedLoss = Field(
+        "plain",
+        description="segmentation loss: plain, weighted (by inverse frequency), class_balanced (by effective number of "
+        "images), focal, balanced_softmax, logit_adjustment, seesaw, tilted",
+    )
+    power: float = Field(1.0, ge=0, description="weighted: exponent of the weight (q/p)^power, q uniform")
+    clip: tuple[float, float] = Field((0.1, 10.0), description="weighted: bounds of the weight before normalisation")
+    beta: float = Field(0.999, ge=0, lt=1, description="class_balanced: β of the effective number (1 − β^n) / (1 − β)")
+    gamma: float = Field(2.0, ge=0, description="focal: γ, exponent of (1 − p)")
+    tau: float = Field(1.0, ge=0, description="logit_adjustment: τ, strength of the class prior")
+    mitigation: float = Field(0.8, ge=0, description="seesaw: exponent of the ratio of class counts")
+    compensation: float = Field(2.0, ge=0, description="seesaw: exponent of the ratio of predicted probabilities")
+    tilt: float = Field(1.0, gt=0, description="tilted: t, from the mean over classes (→ 0) to the worst class (→ ∞)")
+    sampling: Literal["uniform", "rare"] = Field(
+        "uniform", description="training images: each once per epoch (uniform), or drawn by their rare classes (rare)"
+    )
+    temperature: float = Field(0.01, gt=0, description="rare: T of P(class) ∝ exp((1 − frequency) / T)")
+
+    @field_validator("clip")
+    @classmethod
+    def _ordered(cls, clip: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < clip[0] <= clip[1]:
+            raise ValueError(f"clip must be 0 < low ≤ high, found {list(clip)}")
+        return clip
+
+
+class MemoryConfig(Section):
+    """Images of earlier steps that are kept and trained on again, with the labels they had."""
+
+    images: int = Field(0, ge=0, description="images kept after a step, as many of each class; 0: none")
+    share: float = Field(0.5, gt=0, lt=1, description="share of every batch of later steps that comes from them")
