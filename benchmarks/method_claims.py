@@ -32,6 +32,7 @@ def main() -> int:
     known = {recipe.removeprefix("demo-steps").removeprefix("-") or "faircl": recipe for recipe in recipes()}
     chosen = {name: recipe for name, recipe in known.items() if not options.only or name in options.only}
     todo = [(recipe, options.out / f"{name}-{seed}", seed) for seed in options.seeds for name, recipe in chosen.items()]
+    todo.sort(key=lambda one: not any(word in one[0] for word in ("sats", "segformer", "rcil")))  # the longest first
     with ThreadPoolExecutor(options.jobs) as pool:
         failed = [text for text in pool.map(lambda one: train(*one), todo) if text]
     print("\n".join(failed))

@@ -27,7 +27,8 @@ TINY = (
     "eval.batch=4",
     "eval.examples=3",
 )
-SHORT = ("train.epochs=1.5", "train.later_epochs=1.5", "method.period=2")
+BRIEF = ("train.epochs=1.5", "train.later_epochs=1.5")
+SHORT = (*BRIEF, "method.period=2")
 EXACT = "train.precision=fp64"
 SIXTY = ("train.epochs=12.5", "train.later_epochs=12.5")  # of 24 images in batches of 5
 RUNS = {
@@ -36,6 +37,9 @@ RUNS = {
     "kl": (EXACT, *SHORT, "method.fairness=kl", "method.histogram_momentum=0.5", "method.unlabelled=teacher"),
     "unbiased": (EXACT, *SHORT, "method.unlabelled=unbiased", "method.embedding=backbone", "model.norm=group"),
     "background": (EXACT, *SHORT, "method.init=background", "method.cap_assigned=true", "optim.name=adamw"),
+    "rcil": (EXACT, *BRIEF, "method=rcil", "optim.clip=1"),
+    "reminder": (EXACT, *BRIEF, "method=reminder", "balance.loss=seesaw", "balance.sampling=rare"),
+    "memory": (EXACT, *BRIEF, "method=ssul-m", "memory.images=6", "balance.loss=tilted"),
     "once": ("scenario.task=offline", "train.epochs=0.2"),
     "dropout": (*SHORT, "model.dropout=0.3", "train.frozen_norm=never"),
 }

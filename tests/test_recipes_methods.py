@@ -222,7 +222,7 @@ def test_the_paper_s_row_comes_first_and_nothing_claims_to_be_reproduced(name):
 # ---- the scenes in three steps
 
 
-def test_demo_steps_differ_in_method_and_clipping_alone():
+def test_demo_steps_differ_in_method_clipping_and_the_rate_of_lone_heads_alone():
     own = load_config("demo-steps").model_dump()
     assert own["scenario"]["task"] == "4-3-3"
     for name in STEPS:
@@ -235,8 +235,10 @@ def test_demo_steps_differ_in_method_and_clipping_alone():
             reference["train"]["epochs"] = config["train"]["epochs"]
         for section in ("method", "memory"):
             del config[section], reference[section]
+        heads_only = config["optim"]["later_lr"] is not None
+        assert heads_only == (name.split("-")[2:3] in (["dft"], ["ssul"])), name
         for one in (config, reference):
-            del one["optim"]["clip"]
+            del one["optim"]["clip"], one["optim"]["later_lr"]
         assert json.loads(json.dumps(config)) == json.loads(json.dumps(reference)), name
 
 

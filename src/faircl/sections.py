@@ -152,4 +152,9 @@ class MemoryConfig(Section):
     """Images of earlier steps that are kept and trained on again, with the labels they had."""
 
     images: int = Field(0, ge=0, description="images kept after a step, as many of each class; 0: none")
-    share: float = Field(0.5, gt=0, lt=1, description="share of every batch of later steps that comes from them")
+    share: float = Field(
+        0.5,
+        gt=0,
+        lt=1,
+        description="share of every batch of later steps that comes from them, in the place of the step's own images",
+    )

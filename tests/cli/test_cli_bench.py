@@ -145,7 +145,7 @@ WRONG = [
     (("--model", "small", "--old", 151), "found 151 old of 151"),
     (("--model", "small", "--old", 9, "--classes", 8), "found 9 old of 8"),
     (("--model", "small", "--old", 1), "at least two old classes"),
-    (("--model", "small", "--set", "method.name=joint"), "times cross-entropy and FairCL, found method.name=joint"),
+    (("--model", "small", "--set", "method.name=joint"), "changes FairCL's settings here, found method.name=joint"),
     (("--model", "small", "--set", "method=finetune"), "found method.name=finetune"),
     (("--model", "small", "--precision", "fp8"), "train.precision"),
     (("--model", "small", "--batch", 0), "train.batch"),

@@ -125,6 +125,24 @@ def test_items_depend_on_seed_step_and_draw_alone():
         assert not torch.equal(item[0], other[0])
 
 
+def test_an_image_with_a_table_of_its_own_and_without_assigned_labels():
+    scenes = SceneData(4, 2, 32)
+    ids = tuple(scenes.ids("train"))
+    table = np.full_like(IDENTITY, 3)
+    given = AssignedLabels()
+    given[ids[0]] = scenes.read("train", ids[0]).mask.astype(np.uint16)
+    data = StepDataset(
+        scenes, "train", ids, IDENTITY, given, Augmentation(16, (1, 1), False, 0), 0, 1, tables={ids[1]: table}
+    )
+    plain, own = data[0, 0], data[1, 1]
+    assert torch.equal(plain.labels, plain.assigned)
+    assert own.labels.unique().tolist() == [3]
+    assert own.assigned.unique().tolist() == [IGNORE]
+    whole = WholeImages(scenes, "train", ids, IDENTITY, tables={ids[1]: table})
+    assert whole[1].labels.unique().tolist() == [3]
+    assert len(whole[0].labels.unique()) > 1
+
+
 # ---- order
 
 

@@ -143,6 +143,19 @@ def test_tilted_goes_from_the_mean_to_the_worst_class():
     assert float(tilted_mean(loss, target, 200.0, 3)) == pytest.approx(5.0, abs=1e-2)
 
 
+def test_tilted_adds_up_millions_of_pixels_and_knows_small_tilts():
+    many = torch.full((4, 512, 512), 0.3)
+    assert tilted_mean(many, torch.zeros(4, 512, 512).long(), 1.0, 21).item() == pytest.approx(0.3, rel=1e-6)
+    loss, target = torch.tensor([[[1.0, 3.0, 5.0, 900.0]]]), torch.tensor([[[0, 0, 1, IGNORE]]])
+    loss = loss.where(target != IGNORE, 0.0)
+    for tilt in (1e-3, 1e-6, 1e-9):
+        assert tilted_mean(loss, target, tilt, 3).item() == pytest.approx(3.5 + 1.5**2 / 2 * tilt, rel=1e-6)
+    steep = torch.tensor([[[0.0, 2000.0]]], requires_grad=True)
+    found = tilted_mean(steep, torch.tensor([[[0, 1]]]), 5.0, 2)
+    assert found.item() == pytest.approx(2000 - math.log(2) / 5)
+    assert torch.autograd.grad(found, steep)[0].flatten().tolist() == pytest.approx([0.0, 1.0])
+
+
 def test_nothing_valid_is_zero_with_a_gradient():
     logits = torch.randn(1, 3, 2, 2).double().requires_grad_()
     target = torch.full((1, *SIZE), IGNORE)

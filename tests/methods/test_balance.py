@@ -104,13 +104,16 @@ def test_balanced_softmax_is_logit_adjustment_of_strength_one():
     assert found[0] == found[1]
 
 
-def test_a_channel_that_is_no_class_is_left_neutral():
+@pytest.mark.parametrize("background", [True, False])
+def test_a_channel_that_is_no_class_weighs_what_background_does(background):
     balance = Balance(BalanceConfig(loss="weighted"))
-    run = Run(name="finetune").begin(0)
+    run = Run(World(background), name="finetune").begin(0)
     balance.begin_step(run.context)
-    logits, target = torch.randn(1, 5, 2, 2), torch.tensor([[[4, IGNORE], [4, 4]]])
-    expected = upsampled_cross_entropy(logits, target)
-    assert float(balance.cross_entropy(logits, target)) == pytest.approx(float(expected), rel=1e-6)
+    classes = run.context.classes
+    logits, target = torch.randn(1, classes + 1, 2, 2), torch.tensor([[[classes, IGNORE], [classes, classes]]])
+    weight = importance_weights(balance.share / balance.share.sum(), 1.0, (0.1, 10.0))[0] if background else 1.0
+    expected = float(weight) * float(upsampled_cross_entropy(logits, target))
+    assert float(balance.cross_entropy(logits, target)) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mib", "{name: ewf, method: plop}"])
@@ -140,6 +143,15 @@ def test_a_method_with_a_loss_of_its_own_is_told(tiny_train, tmp_path, monkeypat
     monkeypatch.setattr(FineTune, "losses", own)
     with pytest.raises(UserError, match=r"segmentation loss of its own"):
         tiny_train(tmp_path / "run", "method=finetune", "balance.loss=focal")
+
+
+def test_a_method_that_begins_a_step_by_itself_is_told(tiny_train, tmp_path, monkeypatch):
+    from faircl.methods.finetune import FineTune
+
+    begin = lambda self, context: context.model.classifier.grow(context.classes - context.old_classes)  # noqa: E731
+    monkeypatch.setattr(FineTune, "begin_step", begin, raising=False)
+    with pytest.raises(UserError, match=r"has not counted its classes"):
+        tiny_train(tmp_path / "run", "method=finetune", "balance.loss=weighted")
 
 
 def test_training_changes_and_resumes_bit_for_bit(tiny_train, silent, tmp_path):

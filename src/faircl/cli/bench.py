@@ -151,7 +151,10 @@ def _config(model: str, batch: int, size: int, precision: str, settings: list[st
     train = {"batch": batch, "crop": size, "precision": precision}
     config = resolve(tree | {"train": train}, [f"model={model}", *settings])
     if config.method.name != "faircl":
-        raise UserError(f"faircl bench step times cross-entropy and FairCL, found method.name={config.method.name}.")
+        raise UserError(
+            f"--set method.… changes FairCL's settings here, found method.name={config.method.name}; choose methods "
+            "with --method of 'faircl bench methods'."
+        )
     return config
 
 

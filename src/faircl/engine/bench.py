@@ -22,6 +22,7 @@ from torch import Tensor
 from faircl.config import RunConfig
 from faircl.data.loader import Batch
 from faircl.data.sample import BACKGROUND
+from faircl.engine.make_method import balance_method
 from faircl.engine.network import build_model, check_network, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import make_fabric, memory_in_words, process_settings
@@ -139,6 +140,7 @@ def _time_method(config: RunConfig, name: str, model: Segmenter, fabric: Fabric,
     """Time an update of a later step."""
     table = METHODS.get(name)
     method: Method = table(config.method if name == config.method.name else table.Config(name=name), model)
+    balance_method(method, config)
     device = fabric.device
     model.to(device)
     method.to(device)

@@ -22,20 +22,31 @@ def make_method(config: RunConfig, model: Segmenter) -> Method:
         raise UserError(
             "memory.images is set, but a batch of one image has no room for another; raise train.batch to at least 2."
         )
-    loss = config.balance.loss
-    if loss != "plain":
-        if method.sigmoid and loss in SOFTMAX_ONLY:
-            raise UserError(
-                f"balance.loss {loss} lets classes compete in a softmax, but method '{config.method.name}' trains a "
-                "sigmoid for each; use weighted, class_balanced, focal or tilted."
-            )
-        method.set_balance(Balance(config.balance))
+    balance_method(method, config)
     return method
+
+
+def balance_method(method: Method, config: RunConfig) -> None:
+    """Give a method the loss that the configuration asks for."""
+    loss = config.balance.loss
+    if loss == "plain":
+        return
+    if method.sigmoid and loss in SOFTMAX_ONLY:
+        raise UserError(
+            f"balance.loss {loss} lets classes compete in a softmax, but method '{method.name}' trains a sigmoid for "
+            "each; use weighted, class_balanced, focal or tilted."
+        )
+    method.set_balance(Balance(config.balance))
 
 
 def check_balance(method: Method, config: RunConfig) -> None:
     """Refuse a method that has trained without its balanced loss: one from elsewhere, with a loss of its own."""
     balances = [part for part in method.modules() if isinstance(part, Balance)]
+    if any(len(balance.share) == 0 for balance in balances):
+        raise UserError(
+            f"balance.loss is {config.balance.loss}, but method '{method.name}' has not counted its classes; let its "
+            "begin_step call super().begin_step."
+        )
     if balances and not any(balance.used for balance in balances):
         raise UserError(
             f"balance.loss is {config.balance.loss}, but method '{method.name}' has a segmentation loss of its own; "

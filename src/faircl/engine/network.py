@@ -60,8 +60,9 @@ def synchronise_norm(model: Segmenter) -> Segmenter:
     """Replace every BatchNorm by SyncBatchNorm; weights and their names stay."""
     convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm
     if any(type(module).__name__ == "BatchNormAct2d" for module in model.modules()):
-        from timm.layers import convert_sync_batchnorm as convert  # torch's would drop the activations inside timm's
+        from timm.layers import convert_sync_batchnorm
 
+        convert = convert_sync_batchnorm  # torch's would drop the activations inside timm's norms
     converted: Segmenter = convert(model)
     return converted
 

@@ -28,7 +28,7 @@ from faircl.scenario import Scenario
 
 CONFIG, SCENARIO, METRICS = "config.yaml", "scenario.json", "metrics.jsonl"
 # Settings that do not change what a run computes: it may be resumed under others. That data found under another root
-# are the same is proved by the scenario's sha256.
+# are the same is proved by the scenario's sha256. Of saliency maps it counts whether there are any, not where.
 _INCIDENTAL = {"train": {"workers", "log_every", "tensorboard", "checkpointing"}, "eval": {"batch"}, "data": {"root"}}
 
 
@@ -207,6 +207,8 @@ def _comparable(config: RunConfig, begun: bool) -> dict[str, Any]:
     tree = config.model_dump(mode="json")
     for section, keys in (_INCIDENTAL | ({"model": {"weights"}} if begun else {})).items():
         tree[section] = {k: v for k, v in tree[section].items() if k not in keys}
+    if "saliency" in tree["data"]:
+        tree["data"]["saliency"] = tree["data"]["saliency"] is not None
     return tree
 
 

@@ -216,7 +216,7 @@ class Trainer:
             augmentation=Augmentation(c.crop, c.scale, c.flip, c.jitter),
             seed=self.config.seed,
             step=step,
-            saliency=self.config.data.saliency_maps(),
+            saliency=self.config.data.saliency_maps() if self.method.uses_saliency else None,
             tables=self.plan.memories[step].tables(self.scenario, step),
         )
         batches = CountedBatches(self._streams(step), iterations * self.config.optim.accumulate)
@@ -232,7 +232,8 @@ class Trainer:
         order: Order = Shuffled(images, seed, ("shuffle", step))
         if balance.sampling == "rare":
             counts = self.plan.label_counts(step)[:, int(self.scenario.background) :]
-            order = RareFirst(counts, balance.temperature, seed, step)
+            if counts.any():  # a domain may show nothing but background
+                order = RareFirst(counts, balance.temperature, seed, step)
         streams = [Stream(order, batch - again)]
         return [*streams, Stream(Shuffled(kept, seed, ("memory", step)), again, images)] if again else streams
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from faircl.data.sample import BACKGROUND, IGNORE
 from faircl.distributed import global_sum, joint_sum
+from faircl.losses.counting import count_labels
 from faircl.losses.cross_entropy import own_score, upsampled
 
 
@@ -67,13 +68,16 @@ def tilted_mean(loss: Tensor, target: Tensor, tilt: float, classes: int) -> Tens
     worst class (t → ∞). A batch without a valid pixel gives zero.
     Shapes: loss (B, H, W), zero where the target (B, H, W) is IGNORE.
     """
-    valid = target != IGNORE
-    label = target[valid]
-    total = loss.new_zeros(classes).index_add(0, label, loss[valid])
-    count = global_sum(torch.bincount(label, minlength=classes))
+    label = target.where(target != IGNORE, classes).flatten()  # one row more, for what does not count
+    # In double precision: float32 cannot add up the pixels of a batch, nor tell small tilts from none.
+    total = loss.new_zeros(classes + 1, dtype=torch.float64).index_add(0, label, loss.flatten().double())[:-1]
+    count = global_sum(count_labels(label, classes + 1)[:-1])
     mean = joint_sum(total) / count.clamp_min(1)
-    present = count > 0
-    none = ~present.any()  # then all means are zero, and so is the result
-    number = torch.where(none, float(classes), present.sum().to(mean.dtype))
-    tilted = (tilt * mean).masked_fill(~(present | none), -math.inf).logsumexp(0)
-    return (tilted - number.log()) / tilt
+    present = (count > 0).double()
+    number = present.sum().clamp_min(1)
+    middle = (mean * present).sum() / number
+    # exp(t·(L_c − middle)) − 1 keeps what a small tilt adds; a class that is far above is kept from overflowing.
+    top = (tilt * (mean - middle).masked_fill(count == 0, -math.inf)).max().clamp_min(0).detach()
+    excess = (torch.expm1(tilt * (mean - middle) - top) * present).sum() / number
+    tilted = middle + (top + torch.log1p(excess)) / tilt
+    return tilted.to(loss.dtype)

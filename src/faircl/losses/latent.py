@@ -19,7 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from faircl.distributed import gather, global_mean, global_sum, world_size
+from faircl.distributed import gather, global_mean, global_sum, joint_sum, world_size
+from faircl.losses.counting import count_labels
 
 CLOSE = 1e-4
 """Added to squared distances of class means: equal means repel by a finite force."""
@@ -44,9 +45,8 @@ def class_sums(features: Tensor, labels: Tensor, classes: int) -> ClassSums:
     """Sum features by class over all processes; the gradient, averaged over processes, is that of the whole sum."""
     rows, labels = _pixels(features, labels, classes)
     total = rows.new_zeros((classes + 1, rows.shape[1])).index_add(0, labels, rows)[:-1]
-    count = global_sum(torch.bincount(labels, minlength=classes + 1)[:-1])
-    # The value is everyone's sum; only the own part has a gradient, which averaging divides by the processes.
-    return ClassSums(global_sum(total) + world_size() * (total - total.detach()), count)
+    count = global_sum(count_labels(labels, classes + 1)[:-1])
+    return ClassSums(joint_sum(total), count)
 
 
 def matching(features: Tensor, labels: Tensor, prototypes: Tensor, ready: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def attraction(features: Tensor, labels: Tensor, prototypes: Tensor, ready: Tens
     over the A classes that are in the batch and have a prototype.
     """
     rows, labels = _pixels(features, labels, len(prototypes))
-    count = global_sum(torch.bincount(labels, minlength=len(prototypes) + 1))
+    count = global_sum(count_labels(labels, len(prototypes) + 1))
     active = (count > 0) & _and_none(ready)
     weight = active.to(rows) / (count.clamp_min(1) * active.sum().clamp_min(1))
     distance = (rows - _and_none(prototypes.detach())[labels]).square().mean(1)

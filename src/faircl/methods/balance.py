@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from faircl.data.sample import BACKGROUND
 from faircl.losses.binary import pixel_binary_cross_entropy
 from faircl.losses.cross_entropy import pixel_cross_entropy, valid_mean, weighted
 from faircl.losses.fairness import importance_weights, logit_offset
@@ -37,13 +38,14 @@ class Balance(nn.Module):
         super().__init__()
         self.config = config
         self.used = False
+        self.background = False
         self.register_buffer("share", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("images", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("pixels", torch.zeros((), dtype=torch.int64))
 
     def begin_step(self, context: StepContext) -> None:
         """Count the labels of a step."""
-        device = self.share.device
+        device, self.background = self.share.device, context.background
         labels, images = context.label_pixels.to(device), context.label_images.to(device)
         share = labels.double() / max(context.pixels, 1)
         if context.domain:
@@ -76,7 +78,7 @@ class Balance(nn.Module):
         offset = _plus(offset, self._offset(logits))
         if c.loss == "seesaw":
             moved = logits if offset is None else logits + offset[:, None, None]
-            count = _padded(logit_offset(self._share(), 1.0), logits, 0.0)
+            count = _padded(logit_offset(self._share(), 1.0), logits)
             loss = pixel_seesaw(moved, targets, count, c.mitigation, c.compensation, grouped)
             return valid_mean(weighted(loss, targets, class_weight, pixel_weight), targets)
         focal = c.gamma if c.loss == "focal" else 0.0
@@ -113,17 +115,23 @@ class Balance(nn.Module):
             weight = effective_number_weights(self.images, self.config.beta)
         else:
             return None
-        return _padded(weight, logits, 1.0)
+        # A further channel is of pixels without a label (SSUL's unknown): background, where the data has one.
+        other = weight[BACKGROUND] if self.background else weight.new_ones(())
+        return _padded(weight, logits, other)
 
     def _offset(self, logits: Tensor) -> Tensor | None:
         strength = {"balanced_softmax": 1.0, "logit_adjustment": self.config.tau}.get(self.config.loss)
-        return None if strength is None else _padded(logit_offset(self._share(), strength), logits, 0.0)
+        return None if strength is None else _padded(logit_offset(self._share(), strength), logits)
 
 
-def _padded(values: Tensor, logits: Tensor, neutral: float) -> Tensor:
-    """Bring values (K,) to the channels of logits: a method may have some that are no class of the data."""
+def _padded(values: Tensor, logits: Tensor, other: Tensor | None = None) -> Tensor:
+    """Bring values (K,) to the channels of logits: a method may have some that are no class of the data.
+
+    These have the value ``other`` (), or zero.
+    """
     values = values.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.cat([values, values.new_full((logits.shape[1] - len(values),), neutral)])
+    other = values.new_zeros(()) if other is None else other.to(values)
+    return torch.cat([values, other.expand(logits.shape[1] - len(values))])
 
 
 def _times(given: Tensor | None, own: Tensor | None) -> Tensor | None:

@@ -79,6 +79,8 @@ class Method(nn.Module):
     """Whether the engine must ask the networks for their attentions."""
     needs_memory: ClassVar[bool] = False
     """Whether it makes no sense without a replay memory (the configuration's ``memory``)."""
+    uses_saliency: ClassVar[bool] = False
+    """Whether batches must bring saliency maps, where the data has them (``data.saliency``)."""
     sigmoid: ClassVar[bool] = False
     """Whether it trains a sigmoid per class, by ``binary_cross_entropy``, and not a softmax."""
 
@@ -99,7 +101,7 @@ class Method(nn.Module):
         return False
 
     def step0_key(self) -> dict[str, object]:
-        """Return what the first step depends on: runs with equal keys may share it."""
+        """Return what the first step depends on of the method's own settings, as far as all else is equal."""
         return {"method": self.base_config.model_dump(mode="json")}
 
     def begin_step(self, context: StepContext) -> None:

@@ -27,6 +27,8 @@ class EWF(Wrapper):
     keep what they have learned, counters (integers) stay as they are. On domain steps α is ``domain_alpha`` and
     nothing is frozen.
 
+    What the inner method takes at the end of a step (REMINDER's prototypes) is of the network before fusion.
+
     The old weights are held during the step, one more copy of the network on its device. They are no state: a step
     that was cut short starts again from its beginning.
     """

@@ -79,6 +79,11 @@ class Wrapper(Method):
         return self.inner.needs_memory
 
     @property
+    def uses_saliency(self) -> bool:  # type: ignore[override]
+        """Whether the inner method wants saliency maps."""
+        return self.inner.uses_saliency
+
+    @property
     def sigmoid(self) -> bool:  # type: ignore[override]
         """Whether the inner method trains sigmoids."""
         return self.inner.sigmoid

@@ -174,7 +174,9 @@ class _Mixer:
             return
         widths = [len(branches.share) for branches in self.branches]
         drawn = generator(self.seed, "branches", self.step, self.passes).integers(3, size=sum(widths))
-        shares = torch.from_numpy(drawn / 2).to(self.branches[0].weight)[:, None, None]  # one copy to the device
+        weight, halves = self.branches[0].weight, torch.from_numpy(drawn / 2)
+        halves = halves.pin_memory() if weight.is_cuda else halves  # so that the copy keeps nobody waiting
+        shares = halves.to(weight, non_blocking=True)[:, None, None]
         for branches, share in zip(self.branches, torch.split(shares, widths), strict=True):
             branches.share = share
         self.passes += 1

@@ -77,17 +77,14 @@ def choose_balanced(shown: NDArray[np.bool_], size: int, rng: np.random.Generato
     candidates.
     """
     order = rng.permutation(len(shown))
-    free = np.ones(len(shown), bool)
-    count = np.zeros(shown.shape[1], np.int64)
+    queues = [iter(order[shown[order, k]].tolist()) for k in range(shown.shape[1])]
     candidates = shown.sum(0)
-    chosen: list[int] = []
-    while len(chosen) < size:
-        open_classes = np.flatnonzero(shown[free].any(0))
-        if not len(open_classes):
-            break
-        one = min(open_classes, key=lambda k: (count[k], candidates[k], k))
-        pick = next(int(row) for row in order if free[row] and shown[row, one])
-        chosen.append(pick)
-        free[pick] = False
+    left, count = candidates.copy(), np.zeros_like(candidates)
+    chosen: dict[int, None] = {}
+    while len(chosen) < size and left.any():
+        one = min(np.flatnonzero(left), key=lambda k: (count[k], candidates[k], k))
+        pick = next(row for row in queues[one] if row not in chosen)
+        chosen[pick] = None
+        left -= shown[pick]
         count += shown[pick]
-    return chosen
+    return list(chosen)
