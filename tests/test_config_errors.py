@@ -65,7 +65,7 @@ def test_unknown_part(setting, words):
         ("train.precision=fp8", ["train.precision", "'fp32', 'bf16', 'fp16' or 'fp64'", "'fp8'"]),
         ("optim.lr=0", ["optim.lr", "greater than 0"]),
         ("optim.lr=fast", ["optim.lr", "number", "'fast'"]),
-        ("optim=3", ["optim", "dictionary", "3"]),
+        ("optim=3", ["optim", "settings of its own, as in optim.name=…", "3"]),
         ("optim=null", ["optim"]),
         ("optim.parts.decoder=-1", ["optim.parts.decoder", "greater than or equal to 0"]),
         ("train.scale=[1]", ["train.scale"]),
@@ -116,7 +116,7 @@ def test_a_part_without_a_name(tmp_path):
 
 
 def test_unknown_recipe():
-    assert message("dmo").startswith("Unknown recipe 'dmo'. Did you mean 'demo'? Known: ")
+    assert message("dmo").startswith("Unknown recipe 'dmo'. Did you mean 'demo'? 'faircl recipes' lists them all.")
     assert "Cannot read nowhere.yaml" in message("nowhere.yaml")
 
 

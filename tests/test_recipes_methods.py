@@ -286,8 +286,8 @@ def test_the_list_of_a_method_and_of_a_data_set(cli):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--method", "plpo"], "Unknown method of recipes 'plpo'. Did you mean 'plop'?"),
-        (["--data", "vco"], "Unknown data set of recipes 'vco'. Did you mean 'voc'?"),
+        (["--method", "plpo"], "Unknown method among the recipes 'plpo'. Did you mean 'plop'?"),
+        (["--data", "vco"], "Unknown data set among the recipes 'vco'. Did you mean 'voc'?"),
         (["--data", "cityscapes", "--method", "awt"], "No recipe of method awt is on data set cityscapes"),
         (["ade-100-50", "--method", "plop"], "leave them out to see ade-100-50"),
     ],

@@ -69,6 +69,13 @@ def recipe_names() -> list[str]:
     return [name for name in _packaged() if not name.startswith("_")]
 
 
+def unknown_recipe(name: str) -> UserError:
+    """Error for a recipe that is not there; they are too many to be listed."""
+    if "/" in name or "\\" in name:
+        return UserError(f"There is no file {name}; expected a YAML file, or a recipe ('faircl recipes' lists them).")
+    return UserError(f"Unknown recipe '{name}'.{did_you_mean(name, recipe_names())} 'faircl recipes' lists them all.")
+
+
 def recipe_tree(name: str) -> dict[str, Any]:
     """Return a recipe as plain values: its settings over those of its base, and its own notes."""
     return _read_tree(name, chain=())
@@ -182,7 +189,7 @@ def _source_text(source: str) -> str:
         return (resources.files("faircl.recipes") / f"{source}.yaml").read_text(encoding="utf-8")
     path = Path(source)
     if path.suffix not in (".yaml", ".yml") and not path.is_file():
-        raise unknown_name("recipe", source, recipe_names())
+        raise unknown_recipe(source)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -197,7 +204,7 @@ def _merge(under: dict[str, Any], over: dict[str, Any], parts: tuple[str, ...] =
         if key in parts:  # a bare name is short for {"name": …}
             beneath, value = ({"name": part} if isinstance(part, str) else part for part in (beneath, value))
         if isinstance(value, dict) and isinstance(beneath, dict) and not (key in parts and _renamed(beneath, value)):
-            merged[key] = _merge(beneath, value, ())
+            merged[key] = _merge(beneath, value, ("method",) if key == "method" else ())
         else:
             merged[key] = value
     return merged
@@ -235,6 +242,9 @@ def _readable(error: ValidationError, prefix: tuple[str, ...], model: type[BaseM
         place = f" in {'.'.join(where[:-1])}" if where[:-1] else ""
         return UserError(f"Unknown setting '{key}'{place}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        key = next(iter(_known_keys(model, first["loc"])), "key")
+        message = f"expected settings of its own, as in {'.'.join(where)}.{key}=…"
     found = "" if first["type"] in ("missing", "value_error") else f", found {first['input']!r}"
     depth, field = _deepest_field(model, first["loc"])
     if field is not None and len(first["loc"]) > depth and isinstance(first["loc"][depth], str):

@@ -35,7 +35,7 @@ def test_rows_are_means_over_the_runs_of_a_method(cli, runs):
     assert found["rows"][2]["mean"]["forgetting"] is None
     assert found["notes"] == []
     table = cli("compare", *runs.values()).out
-    assert f"{np.mean(values):.1f} ± {np.std(values):.1f}" in table
+    assert f"{np.mean(values):.1f}±{np.std(values):.1f}" in table
     assert "convention full" in table
 
 
@@ -58,3 +58,16 @@ def test_what_cannot_be_compared_is_said(cli, runs, tiny_train, tmp_path):
     assert result.code == 2
     assert "is not a run folder" in result.err
     assert cli("compare").code == 2
+
+
+def test_a_row_of_runs_that_are_no_repeats_is_said(cli, runs, tiny_train, tmp_path):
+    quick = ("train.epochs=0.3", "train.later_epochs=0.3")
+    weighted = tiny_train(tmp_path / "w", "method=finetune", "balance.loss=weighted", *quick).path
+    shorter = tiny_train(tmp_path / "s", "method=finetune", *quick).path
+    found = json.loads(cli("compare", runs["a"], weighted, shorter, "--json").out)
+    assert [row["label"] for row in found["rows"]] == ["finetune", "finetune, weighted"]
+    assert found["notes"] == [
+        "warning: the runs of row finetune differ in train.epochs, train.later_epochs; give them labels of their own"
+    ]
+    together = cli("compare", f"x={weighted}", f"x={shorter}").out
+    assert "the runs of row x differ in balance.loss" in together

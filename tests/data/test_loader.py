@@ -18,8 +18,10 @@ from faircl.data.loader import (
 from faircl.data.sample import IGNORE, Classes, Sample
 from faircl.data.sampling import CountedBatches, Shuffled, Stream
 from faircl.data.scenes import SceneData
+from faircl.errors import UserError
 from faircl.transforms import Crop
 
+AUGMENTATION = Augmentation(16, (1, 1), False, 0)
 IDENTITY = np.append(np.arange(255), IGNORE).astype(np.uint16)
 
 
@@ -196,6 +198,24 @@ def test_batches_do_not_depend_on_workers():
     for a, b in zip(one, two, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(a[:4], b[:4], strict=True))
         assert torch.equal(a.labels, a.assigned)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_mistake_in_a_worker_is_one_sentence(workers):
+    class Broken(SceneData):
+        def read(self, split, id):
+            raise UserError(f"The image {id} is gone; put it back.")
+
+    scenes = Broken(6, 2, 32)
+    data = StepDataset(scenes, "train", tuple(scenes.ids("train")), IDENTITY, None, AUGMENTATION, 0, 0)
+    with pytest.raises(UserError) as found:
+        list(train_loader(data, counted(6, 2, 2), workers=workers))
+    assert str(found.value).startswith("The image ")
+    assert str(found.value).endswith(" is gone; put it back.")
+    assert "\n" not in str(found.value)
+    whole = WholeImages(scenes, "train", tuple(scenes.ids("train")), IDENTITY)
+    with pytest.raises(UserError, match=r"^The image \S+ is gone; put it back\.$"):
+        list(same_size_batches(whole, 2, workers))
 
 
 def test_prepared_batches_have_the_types_methods_want():

@@ -58,10 +58,26 @@ def test_every_map_is_checked(tmp_path):
     (maps.folder / "c.png").write_bytes(b"\x89PNG\r\n")
     with pytest.raises(UserError, match=r"c\.png cannot be read"):
         maps.check(images)
+    write(maps.folder, "c", (4, 6))
+    whole = (maps.folder / "c.png").read_bytes()
+    (maps.folder / "c.png").write_bytes(whole[:-20])
+    with pytest.raises(UserError, match=r"c\.png cannot be read: it is no PNG, is cut off"):
+        maps.check(images)
+    Image.fromarray(np.zeros((4, 6), np.uint8)).save(maps.folder / "c.png", format="JPEG")
+    with pytest.raises(UserError, match=r"c\.png cannot be read: it is no PNG"):
+        maps.check(images)
     for id in "abcd":
         (maps.folder / f"{id}.png").unlink()
     with pytest.raises(UserError, match=r"lacks the maps of 4 of 5 training images: a\.png, b\.png, c\.png, \.\.\."):
         maps.check(images)
+
+
+def test_a_folder_that_is_none(tmp_path):
+    with pytest.raises(UserError, match=r"Saliency folder .*nowhere does not exist; set data\.saliency"):
+        SaliencyMaps(tmp_path / "nowhere").check([("a", (4, 6))])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"Saliency folder .*file is not a folder"):
+        SaliencyMaps(tmp_path / "file").check([("a", (4, 6))])
 
 
 def test_reading_checks_too(tmp_path):
@@ -143,6 +159,8 @@ def test_a_map_of_another_size_is_found_before_training(street, maps, tmp_path, 
     reporter = silent()
     data = f"data={{name: folder, root: '{street}', saliency: '{maps}'}}"
     with pytest.raises(UserError, match="is 31x32 pixels, but its image is 32x32"):
-        tiny_train(tmp_path / "run", "method=finetune", data=data, reporter=reporter)
+        tiny_train(tmp_path / "run", "method=ssul", data=data, reporter=reporter)
     assert not (tmp_path / "run").exists()
     assert not any("train" in task for task in reporter.tasks if task.startswith("step"))
+    # A method that does not look at maps does not mind.
+    assert tiny_train(tmp_path / "run", "method=finetune", "train.epochs=0.4", data=data).finished_steps() == 2

@@ -86,9 +86,8 @@ def test_weights_and_offsets_are_what_their_formulas_say():
     batch, out, targets, terms = run.forward()
     share = part(run.method).share
     weight = importance_weights(share / share.sum(), 0.5, (0.1, 10.0)).float()
-    assert float(terms["seg"]) == pytest.approx(
-        float(upsampled_cross_entropy(out.logits, targets, class_weight=weight)), rel=1e-5
-    )
+    expected = upsampled_cross_entropy(out.logits, targets, class_weight=weight)
+    assert terms["seg"].item() == pytest.approx(expected.item(), rel=1e-5)
     run.method.set_balance(Balance(BalanceConfig(loss="logit_adjustment", tau=0.7)))
     run.method.balance.begin_step(run.context)
     offset = logit_offset(share / share.sum(), 0.7).float()
@@ -134,6 +133,13 @@ def test_sigmoids_refuse_softmax_losses(loss, tiny_train, tmp_path):
     with pytest.raises(UserError, match="sigmoid for each"):
         tiny_train(tmp_path / "run", "method=lwf-mc", f"balance.loss={loss}")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_method_inside_is_named(tiny_train, tmp_path):
+    with pytest.raises(UserError, match="method 'ewf around lwf-mc' trains a sigmoid"):
+        tiny_train(tmp_path / "run", "method={name: ewf, method: lwf-mc}", "balance.loss=seesaw")
+    with pytest.raises(UserError, match="Method 'awt around ssul-m' trains on images of earlier steps"):
+        tiny_train(tmp_path / "run", "method={name: awt, method: ssul-m}")
 
 
 def test_a_method_with_a_loss_of_its_own_is_told(tiny_train, tmp_path, monkeypatch):

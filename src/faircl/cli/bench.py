@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.output import Json, Set, console, print_json
+from faircl.cli.output import WIDE, Json, Set, console, print_json
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def methods(
     if launched() > 1:
         raise UserError("faircl bench methods times one process; start it without torchrun.")
     for name in names or ():
-        KNOWN.get(name)
+        if KNOWN.get(name).joint:
+            raise UserError(f"Method '{name}' has no later step to time; leave it out.")
     config = _config(model, batch, size, precision, settings or [])
     attentive = MODELS.get(config.model.name).has_attentions
     fitting = [name for name in KNOWN.names() if attentive or KNOWN.get(name).needs_attentions is not True]
@@ -167,19 +168,27 @@ def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -
 
     title = "{classes} classes, {old} of them old; batch {batch} of {size}×{size}, {precision}".format(**about)
     where = facts["gpu"] if facts["gpu"] != "none" else f"{facts['cpu']}, {facts['threads']} threads"
-    columns = ("network", "method", "passes", "ms/step", "min", "max", "images/s", "peak GiB", "time", "memory", "kept")
+    networks = {row.model for row in rows}
+    if len(networks) == 1:
+        title = f"{rows[0].model}; {title}"
+    first = ("network",) if len(networks) > 1 else ()
+    wide = console().width >= WIDE
+    spread = ("from", "to") if wide else ()
+    columns = (*first, "method", "passes", "ms", *spread, "images/s", "peak GiB", "time", "memory", "kept")
     caption = f"{where}; torch {facts['torch']}; commit {facts['commit'] or 'unknown'}"
-    table = Table(*columns, title=title, caption=caption, header_style="bold")
+    table = Table(title=title, caption=caption, header_style="bold", box=None)
+    for column in columns:
+        text = column in ("network", "method")
+        table.add_column(column, no_wrap=column != "network", justify="left" if text else "right")
     for row in rows:
         memory = ("–", "–") if row.peak_gib is None else (f"{row.peak_gib:.2f}", f"{row.memory_ratio:.3f}×")
         low, high = row.spread
         table.add_row(
-            row.model,
+            *((row.model,) if first else ()),
             row.method,
             str(row.passes),
             f"{row.milliseconds:.1f}",
-            f"{low:.1f}",
-            f"{high:.1f}",
+            *((f"{low:.1f}", f"{high:.1f}") if wide else ()),
             f"{row.images_per_second:.1f}",
             memory[0],
             f"{row.time_ratio:.3f}×",

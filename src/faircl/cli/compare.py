@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.output import Json, console, print_json
+from faircl.cli.output import WIDE, Json, console, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,12 +45,12 @@ def compare(
     loaded = [(label, load_run(path)) for label, path in map(_labelled, runs)]
     named = [(label or run.method, run) for label, run in loaded]
     rows = [_row(label, [run for other, run in named if other == label]) for label in dict(named)]
-    notes = _notes([run for _, run in named])
+    notes = [*_notes([run for _, run in named]), *_unlike(named)]
     written = None if page is None else write_comparison_page(page, [(label, run.folder) for label, run in named])
     if as_json:
         print_json({"rows": rows, "notes": notes, "page": None if written is None else str(written)})
         return
-    console().print(_table(rows, named[0][1]))
+    console().print(_table(rows, named[0][1], wide=console().width >= WIDE))
     for note in notes:
         console().print(note, markup=False, soft_wrap=True)
     if written is not None:
@@ -98,23 +98,50 @@ def _notes(runs: Sequence[Run]) -> list[str]:
     return notes
 
 
-def _table(rows: Sequence[dict[str, Any]], first: Run) -> Table:
+def _unlike(named: Sequence[tuple[str, Run]]) -> list[str]:
+    """Say which rows average runs that differ in more than their seed."""
+    from faircl.describe import differences
+
+    notes = []
+    for label in dict(named):
+        first, *others = (_settings(run) for other, run in named if other == label)
+        if keys := sorted({key for run in others for key in differences(first, run)}):
+            listed = ", ".join(keys[:3]) + (" and more" if len(keys) > 3 else "")
+            notes.append(f"warning: the runs of row {label} differ in {listed}; give them labels of their own")
+    return notes
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Return what a run was made of but its seed, places and speed."""
+    tree = {key: value for key, value in run.config.items() if key not in ("seed", "eval")}
+    places = {"data": ("root", "saliency"), "train": ("workers", "threads", "log_every", "tensorboard", "accelerator")}
+    for section, keys in places.items():
+        if isinstance(tree.get(section), dict):
+            tree[section] = {key: value for key, value in tree[section].items() if key not in keys}
+    return tree
+
+
+def _table(rows: Sequence[dict[str, Any]], first: Run, wide: bool) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     several = any(len(row["runs"]) > 1 for row in rows)
-    shown = ("runs",) if several else ()
-    columns = ("method", *shown, "old", "new", "all", "STD", "rarest third", "forgetting", "worst")
+    shown, last = ("runs",) if several else (), ("worst",) if wide else ()
+    columns = ("method", *shown, "old", "new", "all", "STD", "rarest\nthird", "for-\ngetting", *last)
     caption = f"IoU in percent after the last step, convention {first.final.convention}"
-    table = Table(*columns, title=Text(f"{first.task}, {first.model}"), caption=caption, header_style="bold")
+    table = Table(title=Text(f"{first.task}, {first.model}"), caption=caption, header_style="bold", box=None)
+    for column in columns:
+        text = column in ("method", "worst")
+        table.add_column(column, no_wrap=not text, justify="left" if text else "right")
     for row in rows:
         numbers = [_number(row["mean"][name], row["spread"][name], len(row["runs"])) for name in MEASURES]
         count = (str(len(row["runs"])),) if several else ()
-        table.add_row(Text(row["label"]), *count, *numbers, Text(", ".join(row["worst"][:2])))
+        worst = (Text(", ".join(row["worst"][:2])),) if wide else ()
+        table.add_row(Text(row["label"]), *count, *numbers, *worst)
     return table
 
 
 def _number(mean: float, spread: float, runs: int) -> str:
     if mean != mean:  # NaN: joint training has forgotten nothing
         return "–"
-    return f"{mean:.1f} ± {spread:.1f}" if runs > 1 else f"{mean:.1f}"
+    return f"{mean:.1f}±{spread:.1f}" if runs > 1 else f"{mean:.1f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -93,7 +94,14 @@ def doctor(as_json: Json = False) -> None:
 
 def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool) -> None:
     if name is None:
-        rows = [{"name": n, **{c: getattr(table.get(n), c) for c in columns}} for n in table.names()]
+        rows = []
+        for known in table.names():
+            try:
+                part = table.get(known)
+            except UserError as error:  # another package's, and broken: the others are there all the same
+                print(f"faircl: {error}", file=sys.stderr)
+                continue
+            rows.append({"name": known, **{c: getattr(part, c) for c in columns}})
         if as_json:
             print_json(rows)
         else:

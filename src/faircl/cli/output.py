@@ -25,6 +25,10 @@ Fit = Annotated[
 ]
 
 
+WIDE = 100
+"""Columns of a terminal from which tables show everything; on narrower ones the last details are left to --json."""
+
+
 def fitted(config: RunConfig, preset: str | None) -> RunConfig:
     """Apply a memory preset, if one is wanted, and say on standard error what it changes."""
     if preset is None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from faircl.config import RunConfig, load_config, recipe_names, recipe_tree
+from faircl.config import RunConfig, load_config, recipe_names, recipe_tree, unknown_recipe
 from faircl.errors import UserError, unknown_name
 from faircl.published import Entry, published
 from faircl.registry import METHODS
@@ -37,7 +37,7 @@ def summary(name: str) -> dict[str, Any]:
 def detail(name: str) -> dict[str, Any]:
     """Return what there is to say of one recipe, as plain values: whole tables, settings in short, the command."""
     if name not in recipe_names():
-        raise unknown_name("recipe", name, recipe_names())
+        raise unknown_recipe(name)
     found = summary(name)
     for shown, entry in zip(found["published"], _entries(name), strict=True):
         shown |= {"title": entry.table.title, "rows": {row: entry.table.row(row) for row in entry.table.rows}}
@@ -52,7 +52,7 @@ def chosen(method: str | None = None, data: str | None = None) -> list[dict[str,
     for key, kind, wanted in (("method", "method", method), ("data", "data set", data)):
         known = {row[key] for row in found}
         if wanted is not None and wanted not in known:
-            raise unknown_name(f"{kind} of recipes", wanted, known)
+            raise unknown_name(f"{kind} among the recipes", wanted, known)
     return [row for row in found if method in (None, row["method"]) and data in (None, row["data"])]
 
 
@@ -65,7 +65,11 @@ def print_list(console: Console, method: str | None = None, data: str | None = N
             f"No recipe of method {method} is on data set {data}; 'faircl recipes --data {data}' shows all."
         )
     others: dict[str, list[str]] = {}
-    table = Table("name", "published mIoU", "status", "about", box=None, header_style="bold")
+    longest = max(len(row["name"]) for row in rows)
+    table = Table(box=None, header_style="bold")
+    table.add_column("name", no_wrap=True, min_width=longest)  # it is what one copies
+    for column in ("published mIoU", "status", "about"):
+        table.add_column(column)
     for group in dict.fromkeys(row["data"] for row in rows):
         table.add_row()
         table.add_row(Text(group, "bold"))
@@ -75,7 +79,8 @@ def print_list(console: Console, method: str | None = None, data: str | None = N
                 continue
             entries = _entries(row["name"])
             headline = entries[0].headline() if entries else ""
-            table.add_row(*(Text(cell) for cell in (row["name"], headline, row["status"] or "", row["about"])))
+            status = (row["status"] or "").removesuffix(" here")
+            table.add_row(*(Text(cell) for cell in (row["name"], headline, status, row["about"])))
     console.print(table)
     for group, names in others.items():
         ordered = [name for name in METHODS.names() if name in names]

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from faircl.describe import method_words
 from faircl.engine.run_folder import RunFolder
 from faircl.metrics import StepMetrics
 from faircl.scenario import short_task
@@ -39,7 +40,7 @@ def steps_table_of(folder: RunFolder, steps: Sequence[dict[str, Any]]) -> Table:
     saved = folder.scenario()
     by_domain = saved.get("protocol", "classes") != "classes"
     what = f"protocol {saved['protocol']}" if by_domain else saved["setting"]
-    title = Text(f"{config.method.name}, task {task}, {what}, seed {config.seed}")
+    title = Text(f"{method_words(config.model_dump(mode='json'))}, task {task}, {what}, seed {config.seed}")
     columns = ("step", "old", "new", "all", "STD", "gap", "error gap", "rarest third", "worst class")
     # Results of old runs do not say; there was one convention then.
     by = ", ".join(dict.fromkeys(s.get("convention", "full") for s in steps))

@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +19,13 @@ from faircl.data.saliency import SaliencyMaps
 from faircl.data.sample import IGNORE, SegmentationData
 from faircl.data.sampling import CountedBatches
 from faircl.distributed import gather_objects
+from faircl.errors import UserError
 from faircl.scenario import apply_table
 from faircl.scenario.scenario import Table
 from faircl.seeding import generator
 from faircl.transforms import CentreCrop, Crop, jitter
+
+T = TypeVar("T")
 
 
 class Item(NamedTuple):
@@ -167,9 +170,9 @@ class StepDataset(Dataset[Item]):
         return crop.mask(given[id]) if id in given else np.full_like(labels, IGNORE)
 
 
-def train_loader(dataset: StepDataset, batches: CountedBatches, workers: int, pin: bool = False) -> Iterable[Batch]:
-    """Return a loader over this process's share of all batches of a step."""
-    return DataLoader(
+def train_loader(dataset: StepDataset, batches: CountedBatches, workers: int, pin: bool = False) -> Iterator[Batch]:
+    """Yield this process's share of all batches of a step."""
+    loader: Iterable[Batch] = DataLoader(
         dataset,
         batch_sampler=batches,
         num_workers=min(workers, cores()),  # what is computed does not depend on it
@@ -178,6 +181,16 @@ def train_loader(dataset: StepDataset, batches: CountedBatches, workers: int, pi
         # Where it is safe, a fork shares cached samples and assigned labels with the workers, uncopied.
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
+    yield from _in_words(loader)
+
+
+def _in_words(items: Iterable[T]) -> Iterator[T]:
+    """Pass items on; of a mistake in a worker process leave the sentence, without the traceback torch wraps it in."""
+    try:
+        yield from items
+    except UserError as error:
+        sentence = str(error).rpartition(f"{UserError.__module__}.{UserError.__name__}: ")[2]
+        raise UserError(sentence.strip()) from None
 
 
 class WholeImage(NamedTuple):
@@ -214,7 +227,7 @@ def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator
     """Yield lists of up to ``batch`` consecutive images of one size, so that none needs padding."""
     loader: DataLoader[WholeImage] = DataLoader(images, batch_size=None, num_workers=min(workers, cores()))
     group: list[WholeImage] = []
-    for item in loader:
+    for item in _in_words(loader):
         if group and (len(group) == batch or group[0].image.shape != item.image.shape):
             yield group
             group = []

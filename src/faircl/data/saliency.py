@@ -41,9 +41,15 @@ class SaliencyMaps:
     def check(self, sizes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
         """Raise an error unless there is a map for every image, given as id and size (H, W), and of that size.
 
-        Of a map no more than the first bytes are read, which tell its size.
+        A map's bytes are checked, but not decoded.
         """
         sizes = list(sizes)
+        if not self.folder.is_dir():
+            what = "is not a folder" if self.folder.exists() else "does not exist"
+            raise UserError(
+                f"Saliency folder {self.folder} {what}; set data.saliency to a folder with one PNG per training image, "
+                "or leave it unset."
+            )
         missing = [id for id, _ in sizes if not os.path.isfile(self.path(id))]
         if missing:
             named = ", ".join(f"{id}.png" for id in missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -66,9 +72,11 @@ class SaliencyMaps:
 def _stored_size(path: Path) -> tuple[int, int]:
     """Height and width that a file's header names."""
     try:
-        with Pillow.open(path) as picture:
-            return picture.height, picture.width
+        with Pillow.open(path, formats=["PNG"]) as picture:
+            size = picture.height, picture.width
+            picture.verify()
+            return size
     except Exception as error:  # broken files make Pillow raise nearly anything
         raise UserError(
-            f"Saliency map {path} cannot be read: it is no picture, or may not be opened; make it again."
+            f"Saliency map {path} cannot be read: it is no PNG, is cut off, or may not be opened; make it again."
         ) from error

@@ -85,15 +85,14 @@ def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Made
         used = {made.splits.train: {id for step in made.scenario.steps for id in (*step.images, *step.test_images)}}
     for split, ids in used.items():
         verify_images(data, split, sorted(ids), reporter)
-    _check_saliency(config, made)
     warn_of_leaks(made.scenario, reporter)
     return made
 
 
-def _check_saliency(config: RunConfig, made: Made) -> None:
+def check_saliency(plan: Plan) -> None:
     """Look whether every training image has its saliency map, where the data is said to have them."""
-    maps = config.data.saliency_maps()
-    if maps is not None and made.train.sizes is not None:
-        used = {id for step in made.scenario.steps for id in step.images}
-        sizes = zip(made.train.ids, map(tuple, made.train.sizes.tolist()), strict=True)
+    maps, index = plan.config.data.saliency_maps(), plan.index
+    if maps is not None and index.sizes is not None:
+        used = {id for step in plan.scenario.steps for id in step.images}
+        sizes = zip(index.ids, map(tuple, index.sizes.tolist()), strict=True)
         maps.check((id, size) for id, size in sizes if id in used)

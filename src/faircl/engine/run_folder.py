@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 from faircl.config import RunConfig, parse_config
+from faircl.describe import differences
 from faircl.errors import UserError
 from faircl.files import write_text, writing
 from faircl.scenario import Scenario
@@ -94,7 +95,7 @@ class RunFolder:
             raise UserError(f"Output folder {self.path} holds other files; choose an empty or new folder with --out.")
         # Once a step is done, the weights it started from are not read again, and may have moved.
         begun = self.finished_steps() > 0
-        other = _differences(_comparable(self.config(), begun), _comparable(config, begun))
+        other = differences(_comparable(self.config(), begun), _comparable(config, begun))
         if other:
             raise UserError(
                 f"Output folder {self.path} already holds another run, with another {', '.join(other[:3])}"
@@ -210,15 +211,3 @@ def _comparable(config: RunConfig, begun: bool) -> dict[str, Any]:
     if "saliency" in tree["data"]:
         tree["data"]["saliency"] = tree["data"]["saliency"] is not None
     return tree
-
-
-def _differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[str]:
-    """Return the keys, as in ``optim.lr``, at which two trees differ."""
-    found = []
-    for key in {**one, **other}:
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += _differences(a, b, f"{prefix}{key}.")
-        elif a != b:
-            found.append(prefix + key)
-    return found

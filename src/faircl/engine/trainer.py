@@ -45,7 +45,7 @@ from faircl.engine.network import (
     synchronised,
 )
 from faircl.engine.optim import make_optimizer, make_schedule
-from faircl.engine.plan import Plan, make_plan, open_data
+from faircl.engine.plan import Plan, check_saliency, make_plan, open_data
 from faircl.engine.run_folder import RunFolder
 from faircl.engine.runtime import make_fabric, memory_in_words, only_first, process_settings, smallest_share
 from faircl.engine.update import Updater, one_behind, without_gradient
@@ -81,6 +81,8 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
             import_summary_writer()
         plan = make_plan(config, data, reporter)
         method = make_method(config, model)
+        if method.uses_saliency:
+            on_first(partial(check_saliency, plan))
         # Everything that can be wrong with data and settings is known by now: only now may the disk be touched.
         folder = on_first(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
         with memory_in_words():

@@ -64,7 +64,8 @@ def pixel_cross_entropy(
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) + offset[:, None, None]
     logits = upsampled(logits, target.shape[-2:])
     if grouped > 0:
-        loss = (logits.logsumexp(1) - own_score(logits, target, grouped)).where(target != IGNORE, 0.0)
+        own = own_score(logits, target, grouped)  # first: so one tensor less is alive when gradients come back
+        loss = (logits.logsumexp(1) - own).where(target != IGNORE, 0.0)
     else:
         loss = F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="none")
     return weighted(loss * focal_factor(loss, focal) if focal > 0 else loss, target, class_weight, pixel_weight)

@@ -15,16 +15,24 @@ from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.parts import Init
 from faircl.registry import METHODS
 
+INNER = "mib"
+"""The method inside where none is named."""
+
 
 def _parse(value: Any) -> Any:
     """Read the inner method's settings; a mistake there is told in one sentence, whatever the depth."""
+    if isinstance(value, dict) and "name" not in value:
+        value = {"name": INNER, **value}
+    if not isinstance(value, str | dict | MethodConfig):
+        raise ValueError(f"expected the name of a method or {{name: …, …}}, found {value!r}")
     try:
         return METHODS.parse_config(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            known = METHODS.get(str(value["name"])).Config.model_fields
+            name = value["name"] if isinstance(value, dict) else getattr(value, "name", value)
+            known = METHODS.get(str(name)).Config.model_fields
             text = f"unknown setting '{where}'.{did_you_mean(where, known)} Known: {', '.join(known)}"
             raise ValueError(text) from None
         message = first["msg"].removeprefix("Value error, ")
@@ -36,7 +44,7 @@ class WrapperConfig(MethodConfig):
 
     init: Init = Field("background", description="not used: the start that the inner method sets counts")
     method: SerializeAsAny[Annotated[MethodConfig, BeforeValidator(_parse)]] = Field(
-        default_factory=lambda: METHODS.parse_config("mib"),
+        default_factory=lambda: METHODS.parse_config(INNER),
         description="the method inside, with its own settings, {name: mib, …}; it may be another wrapper",
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from faircl.describe import method_words
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics, average_over_steps
 from faircl.scenario import short_task
@@ -67,8 +68,8 @@ class Run:
 
     @property
     def method(self) -> str:
-        """Name of the method."""
-        return self._named("method") or "unnamed method"
+        """The method, with what was put around and beside it."""
+        return method_words(self.config)
 
     @property
     def model(self) -> str:
