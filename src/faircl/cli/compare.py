@@ -93,6 +93,10 @@ def _notes(runs: Sequence[Run]) -> list[str]:
         notes.append("warning: the runs were scored by different conventions; 'faircl eval --convention' scores again")
     if len({run.model for run in runs}) > 1:
         notes.append("warning: the runs have different networks")
+    for run in runs:
+        wanted = len(run.scenario.get("steps", ()))
+        if len(run.steps) < wanted:
+            notes.append(f"warning: {run.folder} has finished {len(run.steps)} of its {wanted} steps")
     if any(run.leaked > 0 for run in runs):
         notes.append("warning: runs were tested on images they have been trained on")
     return notes
