@@ -1,6 +1,7 @@
 """A run over cities: 21 of them, two images each, all classes at every step."""
 
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -82,11 +83,25 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
     assert reporter.said == [warning]  # an evaluation says it too
 
 
-@pytest.mark.parametrize("method", ["{name: faircl, domain_prototypes: anchor, period: 1}", "finetune"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "{name: faircl, domain_prototypes: anchor, period: 1}",
+        "finetune",
+        "lwf-mc",
+        "ilt",
+        "mib",
+        "plop",
+        "rcil",
+        "ssul",
+    ],
+)
 def test_clean_cities(method, city_train, silent, tmp_path):
     reporter = silent()
     run = city_train(tmp_path / "run", f"method={method}", task="11-5", protocol="clean", reporter=reporter)
     assert run.finished_steps() == 3
+    losses = [value for record in run.records("train") for value in record["terms"].values()]
+    assert all(math.isfinite(value) for value in losses)
     assert not any(line.startswith("warning") for line in reporter.said)
     steps = json.loads((run.path / "scenario.json").read_text())["steps"]
     assert [len(step["train"]) for step in steps] == [11, 5, 5]
