@@ -97,10 +97,15 @@ def test_a_run_made_on_a_gpu_is_evaluated_anywhere(cli, run):
     assert cli("eval", run, "--json").code == 0
 
 
-def test_a_broken_plugin_is_named(refused, monkeypatch):
+def test_a_broken_plugin_is_named_and_hides_no_other(refused, cli, monkeypatch):
     point = EntryPoint("broken", "nowhere.at.all:Method", "faircl.methods")
     monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "faircl.methods" else [])
-    refused("'broken' (nowhere.at.all:Method) cannot be loaded", "methods")
+    refused("'broken' (nowhere.at.all:Method) cannot be loaded", "methods", "broken")
+    listed = cli("methods")
+    assert listed.code == 0
+    assert "'broken' (nowhere.at.all:Method) cannot be loaded" in listed.err
+    assert "finetune" in listed.out
+    assert "broken" not in listed.out
 
 
 def test_too_little_memory_is_a_sentence(cli, monkeypatch, tmp_path):

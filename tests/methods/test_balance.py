@@ -92,7 +92,7 @@ def test_weights_and_offsets_are_what_their_formulas_say():
     run.method.balance.begin_step(run.context)
     offset = logit_offset(share / share.sum(), 0.7).float()
     expected = upsampled_cross_entropy(out.logits, targets, offset=offset)
-    assert float(run.method.losses(batch, out, None, targets)["seg"]) == pytest.approx(float(expected), rel=1e-5)
+    assert run.method.losses(batch, out, None, targets)["seg"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_balanced_softmax_is_logit_adjustment_of_strength_one():
