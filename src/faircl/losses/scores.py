@@ -1,0 +1,77 @@
+"""Log-sum-exp and target score of every pixel of upsampled logits: all that a cross-entropy needs of them.
+
+Never more than one image's upsampled logits exist at a time. ``faircl.kernels.upsampled`` has the same without any.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from faircl.data.sample import BACKGROUND, IGNORE
+
+
+def pixel_scores(
+    logits: Tensor, target: Tensor, offset: Tensor | None = None, grouped: int = 0
+) -> tuple[Tensor, Tensor]:
+    r"""Return log Σ_c exp z_{i,c} and s_i of every pixel, z = up(logits) + offset; both (B, H, W), at least float32.
+
+    s_i = z_{i,y_i}, or log Σ_{c<k} exp z_{i,c} where y_i is background and k = ``grouped`` > 0; zero where y_i is
+    IGNORE. Gradients flow to the logits alone: backward upsamples again, image by image.
+    Shapes: logits (B, C, h, w) of any float type; target (B, H, W) int64; offset (C,).
+    """
+    found: tuple[Tensor, Tensor] = _Scores.apply(logits, target, offset, grouped)
+    return found
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> tuple[Tensor, Tensor]:
+        parts = [_of_image(logits[k], target[k], offset, grouped) for k in range(len(logits))]
+        lse, own = (torch.stack(part) for part in zip(*parts, strict=True))
+        ctx.save_for_backward(logits, target, lse, own, *(() if offset is None else (offset,)))
+        ctx.grouped = grouped
+        return lse, own
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        logits, target, lse, own, *rest = ctx.saved_tensors
+        grad = torch.empty_like(logits)
+        for k in range(len(logits)):
+            z = _upsampled(logits[k], target.shape[-2:], rest[0] if rest else None)
+            given, given_own = (gradient[k] for gradient in gradients)
+            # hit_c · g_own, where hit is the one channel of the target or the share of each in its group
+            valid = target[k] != IGNORE
+            label = target[k].where(valid, 0)[None]
+            shared = torch.zeros_like(z)
+            single = valid if ctx.grouped == 0 else valid & (target[k] != BACKGROUND)
+            shared.scatter_(0, label, (given_own * single)[None].to(z))
+            if ctx.grouped > 0:
+                together = (valid & ~single).to(z) * given_own
+                shared[: ctx.grouped] += torch.exp(z[: ctx.grouped] - own[k]) * together
+            dense = z.sub_(lse[k]).exp_().mul_(given).add_(shared)
+            small = torch.ops.aten.upsample_bilinear2d_backward(
+                dense[None], list(target.shape[-2:]), [1, *logits.shape[1:]], False
+            )
+            grad[k] = small[0]
+        return grad, None, None, None
+
+
+def _of_image(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> tuple[Tensor, Tensor]:
+    """Both scores of an image, (H, W)."""
+    z = _upsampled(logits, target.shape, offset)
+    valid = target != IGNORE
+    own = z.gather(0, target.where(valid, 0)[None])[0]
+    if grouped > 0:
+        own = own.where(target != BACKGROUND, z[:grouped].logsumexp(0))
+    return z.logsumexp(0), own.where(valid, 0.0)
+
+
+def _upsampled(logits: Tensor, size: torch.Size, offset: Tensor | None) -> Tensor:
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if offset is not None:
+        logits = logits + offset[:, None, None].to(logits)
+    return F.interpolate(logits[None], tuple(size), mode="bilinear", align_corners=False)[0]
