@@ -202,3 +202,18 @@ def test_jitter_changes_colours_within_its_strength_and_keeps_type():
         assert 100 * 0.9 * 0.9 - 1 <= out.min() <= out.max() <= 100 * 1.1 * 1.1 + 1
     bright = jitter(torch.full((3, 4, 4), 255, dtype=torch.uint8), np.random.default_rng(0), 0.9)
     assert bright.dtype == torch.uint8  # clamped, never wrapped around
+
+
+# ---- resampling in whole numbers
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_window_is_what_floats_would_give_to_one_level(seed):
+    image = np.random.default_rng(seed).integers(0, 256, (70, 90, 3), dtype=np.uint8)
+    crop = Crop.draw(np.random.default_rng(seed), (70, 90), 48, (0.4, 2.5), flip=False)
+    rows, columns = (np.arange(start, start + crop.height) for start in (crop.top, crop.left))
+    inside = ((rows >= 0) & (rows < 70))[:, None] & ((columns >= 0) & (columns < 90))
+    window = np.where(inside[..., None], image[rows.clip(0, 69)][:, columns.clip(0, 89)], PAD_COLOUR)
+    exact = torch.from_numpy(window).permute(2, 0, 1)[None].double()
+    exact = torch.nn.functional.interpolate(exact, (48, 48), mode="bilinear", antialias=True)[0]
+    assert (crop.image(image).double() - exact).abs().max() < 1.01
