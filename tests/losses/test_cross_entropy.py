@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from faircl.data.sample import IGNORE
-from faircl.losses import upsampled_cross_entropy
+from faircl.losses import cross_entropy, upsampled_cross_entropy
 
 CLASSES = 4
 OPTIONS = {
@@ -36,6 +36,21 @@ def test_equals_the_loop(name):
     expected = loops.cross_entropy(logits, target, **OPTIONS[name])
     assert expected > 0.1
     assert float(upsampled_cross_entropy(logits, target, **OPTIONS[name])) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_image_by_image_equals_the_loop(name, monkeypatch):
+    monkeypatch.setattr(cross_entropy, "LARGE", 0)
+    logits, target = case()
+    logits.requires_grad_()
+    found = upsampled_cross_entropy(logits, target, **OPTIONS[name])
+    assert "Scores" in names(found.grad_fn)
+    assert found.item() == pytest.approx(loops.cross_entropy(logits, target, **OPTIONS[name]), abs=1e-6)
+
+
+def names(node):
+    """Names of all functions behind a result."""
+    return " ".join([node.name(), *(names(one) for one, _ in node.next_functions if one is not None)])
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -1,6 +1,7 @@
 """Log-sum-exp and target score of every pixel of upsampled logits: all that a cross-entropy needs of them.
 
-Never more than one image's upsampled logits exist at a time. ``faircl.kernels.upsampled`` has the same without any.
+Never more than one image's upsampled logits exist at a time. ``faircl.kernels.upsampled`` has the same without any;
+training does not use it yet.
 """
 
 from __future__ import annotations
