@@ -164,3 +164,9 @@ def test_a_map_of_another_size_is_found_before_training(street, maps, tmp_path, 
     assert not any("train" in task for task in reporter.tasks if task.startswith("step"))
     # A method that does not look at maps does not mind.
     assert tiny_train(tmp_path / "run", "method=finetune", "train.epochs=0.4", data=data).finished_steps() == 2
+
+
+def test_checking_data_says_that_maps_are_not_looked_at(cli, street, maps):
+    found = cli("data", "check", "--data", "folder", "--root", street, "--set", f"data.saliency={maps}")
+    assert "saliency maps are not looked at here" in found.err
+    assert "saliency" not in cli("data", "check", "--data", "folder", "--root", street).err
