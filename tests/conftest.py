@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+# Kernels run on the CPU, in Triton's interpreter. Triton reads this when it is first imported, which torch may do.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 import torch
 
 TINY = (
