@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from faircl.data.sample import IGNORE
 from faircl.losses.cross_entropy import pixel_cross_entropy
-from faircl.losses.scores import pixel_scores
+from faircl.losses.scores import largest_channel, pixel_scores
 
 SIZES = [((3, 4), (7, 9)), ((2, 2), (8, 8)), ((1, 1), (3, 4)), ((5, 4), (5, 4)), ((5, 6), (3, 2))]
 
@@ -66,3 +66,10 @@ def test_nothing_of_full_resolution_and_all_classes_is_kept():
         pixel_scores(logits, target)
     assert kept
     assert max(kept) <= 2 * 24 * 32
+
+
+def test_largest_channel_is_that_of_plain_interpolation():
+    logits = torch.randn(3, 7, 4, 5, generator=torch.Generator().manual_seed(0))
+    for size in ((9, 13), (4, 5), (2, 3)):
+        up = functional.interpolate(logits, size, mode="bilinear", align_corners=False)
+        assert torch.equal(largest_channel(logits, size), up.argmax(1))

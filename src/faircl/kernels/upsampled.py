@@ -1,15 +1,13 @@
 """Statistics of bilinearly upsampled logits, pixel by pixel, without the upsampled tensor.
 
-Between four neighbouring logits lies a *cell*; its pixels mix the same four vectors. With centres half a pixel inside
-the border (``align_corners=False``), pixel i of H lies in cell c of h where
+Between four neighbouring logits lies a *cell*; its pixels mix the same four vectors. A program reads the four vectors
+once and mixes them in registers, a tile (high, rows, columns, low) at a time; its channels are numbered high by high,
+so that lanes of a warp lie along neighbouring channels and columns. ``faircl.kernels.cells`` tells which
+pixels a cell has.
 
-    c ≤ (2i + 1)·h / 2H − ½ < c + 1,   c = −1 … h − 1,
-
-and mixes rows max(c, 0) and min(c + 1, h − 1) by 1 − f and f, f the distance from c. All of it is integer arithmetic,
-so pixels are told apart exactly. A program reads the four vectors of a cell once and mixes them in registers.
-
-The backward kernel has a program per logit, which adds up the pixels of the four cells around it in a fixed order: no
-two programs write to one place, and results are the same bit for bit whenever they are computed again.
+The backward kernel adds up a cell's pixels at each of its four corners and writes the four sums to places of their own;
+their sum over the four cells around a logit is its gradient. No two programs write to one place, so results are the
+same bit for bit whenever they are computed again.
 """
 
 from __future__ import annotations
@@ -22,281 +20,390 @@ import triton.language as tl
 from torch import Tensor
 
 from faircl.data.sample import BACKGROUND, IGNORE
+from faircl.kernels.cells import axes
 
-PIXELS = 64
-"""Most pixels of a cell that are mixed at a time."""
-CHANNELS = 64
-"""Channels that are mixed at a time."""
-
-
-@triton.jit
-def _first(cell, small, large):
-    """Smallest pixel of a cell or of one after it: ⌈(large·(2·cell + 1) − small) / (2·small)⌉, within the image."""
-    numerator = large * (2 * cell + 1) - small
-    start = (numerator + 2 * small - 1) // (2 * small)
-    start = tl.where(numerator > 0, start, 0)
-    return tl.where(cell >= small, large, tl.minimum(start, large))
-
-
-@triton.jit
-def _fraction(pixel, cell, small, large):
-    """Distance of a pixel from the start of its cell, in cells."""
-    return ((2 * pixel + 1) * small - large - 2 * large * cell).to(tl.float32) / (2 * large)
+CHANNELS = 32
+"""Channels of a tile."""
+PIXELS = 32
+"""Pixels of a tile, at most: some or all of one cell."""
+WARPS = 1
+"""Warps of a program: sums over a tile never leave a warp."""
+PARTS = 2**26
+"""Numbers of the backward pass's sums that exist at a time (256 MiB), or those of one image."""
+BLOCK = 1024
+_LOG2_E = tl.constexpr(1.4426950408889634)
+_LN_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _corner(logits, offset, channel, inside, row, column, small_w, plane, has_offset: tl.constexpr):
-    """Logits (channels,) at one place, in float32."""
-    values = tl.load(logits + channel * plane + row * small_w + column, mask=inside, other=0.0).to(tl.float32)
+def _corners(logits, offset, channel, inside, cell_h, cell_w, small_h, small_w, classes, has_offset: tl.constexpr):
+    """Logits (high, low) at a cell's corners in float32, times log2 e; −∞ in the first beyond the classes."""
+    above, below = tl.maximum(cell_h, 0) * small_w, tl.minimum(cell_h + 1, small_h - 1) * small_w
+    left, right = tl.maximum(cell_w, 0), tl.minimum(cell_w + 1, small_w - 1)
+    at = logits + channel
+    aa = tl.load(at + (above + left) * classes, mask=inside, other=float("-inf")).to(tl.float32)
+    ab = tl.load(at + (above + right) * classes, mask=inside, other=0.0).to(tl.float32)
+    ba = tl.load(at + (below + left) * classes, mask=inside, other=0.0).to(tl.float32)
+    bb = tl.load(at + (below + right) * classes, mask=inside, other=0.0).to(tl.float32)
     if has_offset:
-        values += tl.load(offset + channel, mask=inside, other=0.0)
-    return values
+        added = tl.load(offset + channel, mask=inside, other=0.0)
+        aa, ab, ba, bb = aa + added, ab + added, ba + added, bb + added
+    return aa * _LOG2_E, ab * _LOG2_E, ba * _LOG2_E, bb * _LOG2_E
 
 
 @triton.jit
-def _forward(
-    logits,
-    target,
-    offset,
-    lse,
-    own,
-    best,
-    classes,
-    small_h,
-    small_w,
-    large_h,
-    large_w,
-    grouped,
-    ignore: tl.constexpr,
-    background: tl.constexpr,
-    has_offset: tl.constexpr,
-    has_target: tl.constexpr,
-    pixels: tl.constexpr,
-    channels: tl.constexpr,
-):
-    """One cell: log Σ exp and the target's score of its pixels, or their largest channel."""
-    cell_w, cell_h = tl.program_id(0) - 1, tl.program_id(1) - 1
-    image = tl.program_id(2).to(tl.int64)
-    top, bottom = _first(cell_h, small_h, large_h), _first(cell_h + 1, small_h, large_h)
-    left, right = _first(cell_w, small_w, large_w), _first(cell_w + 1, small_w, large_w)
-    rows, columns = bottom - top, right - left
-    plane = small_h * small_w
-    logits += image * classes * plane
-    row_a, row_b = tl.maximum(cell_h, 0), tl.minimum(cell_h + 1, small_h - 1)
-    column_a, column_b = tl.maximum(cell_w, 0), tl.minimum(cell_w + 1, small_w - 1)
-    for start in range(0, rows * columns, pixels):
-        flat = start + tl.arange(0, pixels)
-        there = flat < rows * columns
-        y, x = top + flat // tl.maximum(columns, 1), left + flat % tl.maximum(columns, 1)
-        place = image * large_h * large_w + y * large_w + x
-        fy, fx = _fraction(y, cell_h, small_h, large_h), _fraction(x, cell_w, small_w, large_w)
-        if has_target:
+def _mixed(aa, ab, ba, bb, inside, fy, fx):
+    """Upsampled logits (high, rows, columns, low) between four corners (high, low); fy (rows,), fx (columns,)."""
+    along = fy[None, :, None]
+    left = aa[:, None, :] + along * tl.where(inside, ba - aa, 0.0)[:, None, :]
+    right = ab[:, None, :] + along * (bb - ab)[:, None, :]
+    slope = tl.where(inside[:, None, :], right - left, 0.0)
+    return left[:, :, None, :] + fx[None, None, :, None] * slope[:, :, None, :]
+
+
+@triton.jit
+def _softplus2(z):
+    """log2(1 + 2^z), where no power overflows."""
+    return tl.maximum(z, 0.0) + tl.log2(1.0 + tl.exp2(-tl.abs(z)))
+
+
+@triton.jit
+def _scores(
+    logits, target, offset, total, own, starts_h, starts_w, weights_h, weights_w, classes, small_h, small_w, large_h,
+    large_w, grouped, ignore: tl.constexpr, background: tl.constexpr, has_offset: tl.constexpr,
+    has_group: tl.constexpr, sigmoid: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr, high: tl.constexpr,
+    low: tl.constexpr,
+):  # fmt: skip
+    """One cell: log Σ exp (or Σ softplus) of its pixels, and the score of their targets."""
+    cell_h, cell_w = tl.program_id(0) // (small_w + 1) - 1, tl.program_id(0) % (small_w + 1) - 1
+    image = tl.program_id(1).to(tl.int64)
+    top, bottom = tl.load(starts_h + cell_h + 1), tl.load(starts_h + cell_h + 2)
+    left, right = tl.load(starts_w + cell_w + 1), tl.load(starts_w + cell_w + 2)
+    logits += image * small_h * small_w * classes
+    number = tl.arange(0, high)[:, None] * low + tl.arange(0, low)[None, :]
+    for x_start in range(left, right, columns):
+        x = x_start + tl.arange(0, columns)
+        fx = tl.load(weights_w + x, mask=x < right, other=0.0)
+        for y_start in range(top, bottom, rows):
+            y = y_start + tl.arange(0, rows)
+            fy = tl.load(weights_h + y, mask=y < bottom, other=0.0)
+            there = (y < bottom)[:, None] & (x < right)[None, :]
+            place = image * large_h * large_w + y[:, None] * large_w + x[None, :]
             label = tl.load(target + place, mask=there, other=ignore)
-        top_score = tl.full((pixels,), float("-inf"), tl.float32)
-        total = tl.zeros((pixels,), tl.float32)
-        group_top = tl.full((pixels,), float("-inf"), tl.float32)
-        group_total = tl.zeros((pixels,), tl.float32)
-        score = tl.zeros((pixels,), tl.float32)
-        winner = tl.zeros((pixels,), tl.int32)
-        for first in range(0, classes, channels):
-            channel = first + tl.arange(0, channels)
-            inside = channel < classes
-            aa = _corner(logits, offset, channel, inside, row_a, column_a, small_w, plane, has_offset)
-            ab = _corner(logits, offset, channel, inside, row_a, column_b, small_w, plane, has_offset)
-            ba = _corner(logits, offset, channel, inside, row_b, column_a, small_w, plane, has_offset)
-            bb = _corner(logits, offset, channel, inside, row_b, column_b, small_w, plane, has_offset)
-            upper = aa[None, :] + fx[:, None] * (ab - aa)[None, :]
-            lower = ba[None, :] + fx[:, None] * (bb - ba)[None, :]
-            z = upper + fy[:, None] * (lower - upper)
-            z = tl.where(inside[None, :], z, float("-inf"))
-            if has_target:
-                higher = tl.maximum(top_score, tl.max(z, 1))
-                total = total * tl.exp(top_score - higher) + tl.sum(tl.exp(z - higher[:, None]), 1)
-                top_score = higher
-                score += tl.sum(tl.where(channel[None, :] == label[:, None], z, 0.0), 1)
-                if grouped > first:
-                    member = tl.where((channel < grouped)[None, :], z, float("-inf"))
-                    higher = tl.maximum(group_top, tl.max(member, 1))
-                    group_total = group_total * tl.exp(group_top - higher)
-                    group_total += tl.sum(tl.exp(member - higher[:, None]), 1)
-                    group_top = higher
+            sum_ = tl.zeros((rows, columns, low), tl.float32)
+            if sigmoid:
+                for start in range(0, classes, high * low):
+                    inside = start + number < classes
+                    aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
+                                              classes, has_offset)  # fmt: skip
+                    sum_ += tl.sum(_softplus2(_mixed(aa, ab, ba, bb, inside, fy, fx)), 0)
+                found = tl.sum(sum_, 2) * _LN_2
             else:
-                here = tl.max(z, 1)
-                # Among equals the first channel wins, as in torch.
-                index = first + tl.argmax(z, 1, tie_break_left=True).to(tl.int32)
-                winner = tl.where(here > top_score, index, winner)
-                top_score = tl.maximum(top_score, here)
-        if has_target:
-            if grouped > 0:
-                score = tl.where(label == background, group_top + tl.log(group_total), score)
-            tl.store(lse + place, top_score + tl.log(total), mask=there)
+                highest = tl.full((rows, columns, low), float("-inf"), tl.float32)
+                for start in range(0, classes, high * low):
+                    inside = start + number < classes
+                    aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
+                                              classes, has_offset)  # fmt: skip
+                    highest = tl.maximum(highest, tl.max(_mixed(aa, ab, ba, bb, inside, fy, fx), 0))
+                top_score = tl.max(highest, 2)
+                for start in range(0, classes, high * low):
+                    inside = start + number < classes
+                    aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
+                                              classes, has_offset)  # fmt: skip
+                    z = _mixed(aa, ab, ba, bb, inside, fy, fx)
+                    sum_ += tl.sum(tl.exp2(z - top_score[None, :, :, None]), 0)
+                found = (top_score + tl.log2(tl.sum(sum_, 2))) * _LN_2
+            tl.store(total + place, found, mask=there)
+            score = _target_score(logits, offset, label, classes, cell_h, cell_w, small_h, small_w, fy, fx, has_offset)
+            if has_group:
+                group = _group_score(logits, offset, grouped, number, cell_h, cell_w, small_h, small_w, classes, fy, fx,
+                                     has_offset, rows, columns, high, low)  # fmt: skip
+                score = tl.where(label == background, group, score)
             tl.store(own + place, tl.where(label == ignore, 0.0, score), mask=there)
-        else:
-            tl.store(best + place, winner, mask=there)
+
+
+@triton.jit
+def _target_score(
+    logits, offset, label, classes, cell_h, cell_w, small_h, small_w, fy, fx, has_offset: tl.constexpr
+):  # fmt: skip
+    """Upsampled logit (rows, columns) of every pixel's label, zero where it is no class."""
+    above, below = tl.maximum(cell_h, 0) * small_w, tl.minimum(cell_h + 1, small_h - 1) * small_w
+    left, right = tl.maximum(cell_w, 0), tl.minimum(cell_w + 1, small_w - 1)
+    known = label < classes
+    at = logits + label
+    aa = tl.load(at + (above + left) * classes, mask=known, other=0.0).to(tl.float32)
+    ab = tl.load(at + (above + right) * classes, mask=known, other=0.0).to(tl.float32)
+    ba = tl.load(at + (below + left) * classes, mask=known, other=0.0).to(tl.float32)
+    bb = tl.load(at + (below + right) * classes, mask=known, other=0.0).to(tl.float32)
+    first = aa + fy[:, None] * (ba - aa)
+    second = ab + fy[:, None] * (bb - ab)
+    score = first + fx[None, :] * (second - first)
+    if has_offset:
+        score += tl.load(offset + label, mask=known, other=0.0)
+    return score
+
+
+@triton.jit
+def _group_score(
+    logits, offset, grouped, number, cell_h, cell_w, small_h, small_w, classes, fy, fx, has_offset: tl.constexpr,
+    rows: tl.constexpr, columns: tl.constexpr, high: tl.constexpr, low: tl.constexpr,
+):  # fmt: skip
+    """Return log Σ exp (rows, columns) over the first ``grouped`` channels."""
+    highest = tl.full((rows, columns, low), float("-inf"), tl.float32)
+    for start in range(0, grouped, high * low):
+        inside = start + number < grouped
+        aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w, classes,
+                                  has_offset)  # fmt: skip
+        highest = tl.maximum(highest, tl.max(_mixed(aa, ab, ba, bb, inside, fy, fx), 0))
+    top_score = tl.max(highest, 2)
+    sum_ = tl.zeros((rows, columns, low), tl.float32)
+    for start in range(0, grouped, high * low):
+        inside = start + number < grouped
+        aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w, classes,
+                                  has_offset)  # fmt: skip
+        sum_ += tl.sum(tl.exp2(_mixed(aa, ab, ba, bb, inside, fy, fx) - top_score[None, :, :, None]), 0)
+    return (top_score + tl.log2(tl.sum(sum_, 2))) * _LN_2
+
+
+@triton.jit
+def _argmax(
+    logits, best, starts_h, starts_w, weights_h, weights_w, classes, small_h, small_w, large_h, large_w,
+    rows: tl.constexpr, columns: tl.constexpr, high: tl.constexpr, low: tl.constexpr,
+):  # fmt: skip
+    """One cell: the largest channel of its pixels, the first among equals."""
+    cell_h, cell_w = tl.program_id(0) // (small_w + 1) - 1, tl.program_id(0) % (small_w + 1) - 1
+    image = tl.program_id(1).to(tl.int64)
+    top, bottom = tl.load(starts_h + cell_h + 1), tl.load(starts_h + cell_h + 2)
+    left, right = tl.load(starts_w + cell_w + 1), tl.load(starts_w + cell_w + 2)
+    logits += image * small_h * small_w * classes
+    number = tl.arange(0, high)[:, None] * low + tl.arange(0, low)[None, :]
+    for x_start in range(left, right, columns):
+        x = x_start + tl.arange(0, columns)
+        fx = tl.load(weights_w + x, mask=x < right, other=0.0)
+        for y_start in range(top, bottom, rows):
+            y = y_start + tl.arange(0, rows)
+            fy = tl.load(weights_h + y, mask=y < bottom, other=0.0)
+            there = (y < bottom)[:, None] & (x < right)[None, :]
+            place = image * large_h * large_w + y[:, None] * large_w + x[None, :]
+            highest = tl.full((high, rows, columns, low), float("-inf"), tl.float32)
+            winner = tl.zeros((high, rows, columns, low), tl.int32)
+            for start in range(0, classes, high * low):
+                inside = start + number < classes
+                aa, ab, ba, bb = _corners(logits, logits, start + number, inside, cell_h, cell_w, small_h, small_w,
+                                          classes, False)  # fmt: skip
+                z = _mixed(aa, ab, ba, bb, inside, fy, fx)
+                winner = tl.where(z > highest, (start + number)[:, None, None, :], winner)
+                highest = tl.maximum(highest, z)
+            top_score = tl.max(tl.max(highest, 0), 2)
+            tied = tl.where(highest == top_score[None, :, :, None], winner, classes)
+            tl.store(best + place, tl.min(tl.min(tied, 0), 2).to(best.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _part(
+    corners, channel, classes, grouped, label, given, given_own, norm, score, fy, fx, background: tl.constexpr,
+    has_group: tl.constexpr, sigmoid: tl.constexpr,
+):  # fmt: skip
+    """Gradient (high, rows, columns, low) of a tile's upsampled logits."""
+    aa, ab, ba, bb = corners
+    z = _mixed(aa, ab, ba, bb, channel < classes, fy, fx)
+    hit = channel[:, None, None, :] == label[None, :, :, None]
+    of_own = tl.where(hit, given_own[None, :, :, None], 0.0)
+    if sigmoid:
+        share = 1.0 / (1.0 + tl.exp2(-z))
+    else:
+        share = tl.exp2(z - norm[None, :, :, None])
+        if has_group:
+            shared = tl.exp2(z - score[None, :, :, None]) * given_own[None, :, :, None]
+            shared = tl.where((channel < grouped)[:, None, None, :], shared, 0.0)
+            of_own = tl.where((label == background)[None, :, :, None], shared, of_own)
+    return given[None, :, :, None] * share + of_own
+
+
+@triton.jit
+def _pixels(target, total, own, grad_total, grad_own, place, there, has_group: tl.constexpr):
+    """Return what backward needs of pixels; where there is none, its sum is endless and its share nothing."""
+    label = tl.load(target + place, mask=there, other=-1).to(tl.int32)
+    given = tl.load(grad_total + place, mask=there, other=0.0)
+    given_own = tl.load(grad_own + place, mask=there, other=0.0)
+    norm = tl.load(total + place, mask=there, other=float("inf")) * _LOG2_E
+    score = norm
+    if has_group:
+        score = tl.load(own + place, mask=there, other=float("inf")) * _LOG2_E
+    return label, given, given_own, norm, score
 
 
 @triton.jit
 def _backward(
-    logits,
-    target,
-    offset,
-    lse,
-    own,
-    grad_lse,
-    grad_own,
-    grad,
-    classes,
-    small_h,
-    small_w,
-    large_h,
-    large_w,
-    grouped,
-    background: tl.constexpr,
-    has_offset: tl.constexpr,
-    pixels: tl.constexpr,
-    channels: tl.constexpr,
-):
-    """One place of the logits and some channels: the gradient from the pixels of the four cells around it."""
-    row, column = tl.program_id(0) // small_w, tl.program_id(0) % small_w
-    image = tl.program_id(2).to(tl.int64)
-    channel = tl.program_id(1) * channels + tl.arange(0, channels)
-    inside = channel < classes
-    plane = small_h * small_w
-    logits += image * classes * plane
-    sum_ = tl.zeros((channels,), tl.float32)
-    for corner in range(4):
-        cell_h, cell_w = row - 1 + corner // 2, column - 1 + corner % 2
-        top, bottom = _first(cell_h, small_h, large_h), _first(cell_h + 1, small_h, large_h)
-        left, right = _first(cell_w, small_w, large_w), _first(cell_w + 1, small_w, large_w)
-        rows, columns = bottom - top, right - left
-        row_a, row_b = tl.maximum(cell_h, 0), tl.minimum(cell_h + 1, small_h - 1)
-        column_a, column_b = tl.maximum(cell_w, 0), tl.minimum(cell_w + 1, small_w - 1)
-        aa = _corner(logits, offset, channel, inside, row_a, column_a, small_w, plane, has_offset)
-        ab = _corner(logits, offset, channel, inside, row_a, column_b, small_w, plane, has_offset)
-        ba = _corner(logits, offset, channel, inside, row_b, column_a, small_w, plane, has_offset)
-        bb = _corner(logits, offset, channel, inside, row_b, column_b, small_w, plane, has_offset)
-        for start in range(0, rows * columns, pixels):
-            flat = start + tl.arange(0, pixels)
-            there = flat < rows * columns
-            y, x = top + flat // tl.maximum(columns, 1), left + flat % tl.maximum(columns, 1)
-            place = image * large_h * large_w + y * large_w + x
-            fy, fx = _fraction(y, cell_h, small_h, large_h), _fraction(x, cell_w, small_w, large_w)
-            weight_y = tl.where(row_a == row, 1 - fy, 0.0) + tl.where(row_b == row, fy, 0.0)
-            weight_x = tl.where(column_a == column, 1 - fx, 0.0) + tl.where(column_b == column, fx, 0.0)
-            label = tl.load(target + place, mask=there, other=0)
-            given = tl.load(grad_lse + place, mask=there, other=0.0)
-            given_own = tl.load(grad_own + place, mask=there, other=0.0)
-            norm = tl.load(lse + place, mask=there, other=0.0)
-            upper = aa[None, :] + fx[:, None] * (ab - aa)[None, :]
-            lower = ba[None, :] + fx[:, None] * (bb - ba)[None, :]
-            z = upper + fy[:, None] * (lower - upper)
-            part = given[:, None] * tl.exp(z - norm[:, None])
-            hit = (channel[None, :] == label[:, None]).to(tl.float32)
-            if grouped > 0:
-                score = tl.load(own + place, mask=there, other=0.0)
-                shared = tl.where((channel < grouped)[None, :], tl.exp(z - score[:, None]), 0.0)
-                hit = tl.where((label == background)[:, None], shared, hit)
-            part += given_own[:, None] * hit
-            weight = tl.where(there, weight_y * weight_x, 0.0)
-            sum_ += tl.sum(weight[:, None] * part, 0)
-    out = grad + image * classes * plane + channel * plane + row * small_w + column
-    tl.store(out, sum_.to(grad.dtype.element_ty), mask=inside)
+    logits, target, offset, total, own, grad_total, grad_own, parts, starts_h, starts_w, weights_h, weights_w, classes,
+    small_h, small_w, large_h, large_w, grouped, background: tl.constexpr, has_offset: tl.constexpr,
+    has_group: tl.constexpr, sigmoid: tl.constexpr, whole: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr,
+    high: tl.constexpr, low: tl.constexpr,
+):  # fmt: skip
+    """One cell: the sums of its pixels' gradients at its four corners, parts (4, images, h, w, classes).
+
+    With ``whole`` a tile holds all pixels of a cell: they are read once for all channels.
+    """
+    cell_h, cell_w = tl.program_id(0) // (small_w + 1) - 1, tl.program_id(0) % (small_w + 1) - 1
+    image = tl.program_id(1).to(tl.int64)
+    top, bottom = tl.load(starts_h + cell_h + 1), tl.load(starts_h + cell_h + 2)
+    left, right = tl.load(starts_w + cell_w + 1), tl.load(starts_w + cell_w + 2)
+    logits += image * small_h * small_w * classes
+    first_pixel = image * large_h * large_w
+    # The cell lies after, beside or before a logit along each axis; beyond the border there is none, and no weight.
+    plane = tl.num_programs(1).to(tl.int64) * small_h * small_w * classes
+    parts += ((image * small_h + cell_h) * small_w + cell_w) * classes
+    upper, lower = tl.where(cell_h >= 0, classes, 0), tl.where(cell_h < small_h - 1, classes, 0)
+    first, last = tl.where(cell_w >= 0, classes, 0), tl.where(cell_w < small_w - 1, classes, 0)
+    number = tl.arange(0, high)[:, None] * low + tl.arange(0, low)[None, :]
+    if whole:
+        x, y = left + tl.arange(0, columns), top + tl.arange(0, rows)
+        fx = tl.load(weights_w + x, mask=x < right, other=0.0)
+        fy = tl.load(weights_h + y, mask=y < bottom, other=0.0)
+        there = (y < bottom)[:, None] & (x < right)[None, :]
+        place = first_pixel + y[:, None] * large_w + x[None, :]
+        label, given, given_own, norm, score = _pixels(target, total, own, grad_total, grad_own, place, there,
+                                                       has_group)  # fmt: skip
+    for start in range(0, classes, high * low):
+        channel = start + number
+        corners = _corners(logits, offset, channel, channel < classes, cell_h, cell_w, small_h, small_w, classes,
+                           has_offset)  # fmt: skip
+        if whole:
+            part = _part(corners, channel, classes, grouped, label, given, given_own, norm, score, fy, fx, background,
+                         has_group, sigmoid)  # fmt: skip
+            above = tl.sum((1 - fy)[None, :, None, None] * part, 1)
+            below = tl.sum(fy[None, :, None, None] * part, 1)
+            sum_aa, sum_ab = tl.sum((1 - fx)[None, :, None] * above, 1), tl.sum(fx[None, :, None] * above, 1)
+            sum_ba, sum_bb = tl.sum((1 - fx)[None, :, None] * below, 1), tl.sum(fx[None, :, None] * below, 1)
+        else:
+            sum_aa, sum_ab = tl.zeros((high, low), tl.float32), tl.zeros((high, low), tl.float32)
+            sum_ba, sum_bb = tl.zeros((high, low), tl.float32), tl.zeros((high, low), tl.float32)
+            for x_start in range(left, right, columns):
+                x = x_start + tl.arange(0, columns)
+                fx = tl.load(weights_w + x, mask=x < right, other=0.0)
+                above = tl.zeros((high, columns, low), tl.float32)
+                below = tl.zeros((high, columns, low), tl.float32)
+                for y_start in range(top, bottom, rows):
+                    y = y_start + tl.arange(0, rows)
+                    fy = tl.load(weights_h + y, mask=y < bottom, other=0.0)
+                    there = (y < bottom)[:, None] & (x < right)[None, :]
+                    place = first_pixel + y[:, None] * large_w + x[None, :]
+                    label, given, given_own, norm, score = _pixels(target, total, own, grad_total, grad_own, place,
+                                                                   there, has_group)  # fmt: skip
+                    part = _part(corners, channel, classes, grouped, label, given, given_own, norm, score, fy, fx,
+                                 background, has_group, sigmoid)  # fmt: skip
+                    above += tl.sum((1 - fy)[None, :, None, None] * part, 1)
+                    below += tl.sum(fy[None, :, None, None] * part, 1)
+                sum_aa += tl.sum((1 - fx)[None, :, None] * above, 1)
+                sum_ab += tl.sum(fx[None, :, None] * above, 1)
+                sum_ba += tl.sum((1 - fx)[None, :, None] * below, 1)
+                sum_bb += tl.sum(fx[None, :, None] * below, 1)
+        at = parts + channel
+        tl.store(at, sum_aa, mask=channel < tl.minimum(upper, first))
+        tl.store(at + plane + classes, sum_ab, mask=channel < tl.minimum(upper, last))
+        tl.store(at + 2 * plane + small_w * classes, sum_ba, mask=channel < tl.minimum(lower, first))
+        tl.store(at + 3 * plane + (small_w + 1) * classes, sum_bb, mask=channel < tl.minimum(lower, last))
+
+
+@triton.jit
+def _add_up(parts, out, count, block: tl.constexpr):
+    """Add up four parts (4, count) and round once."""
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    there = place < count
+    first = tl.load(parts + place, mask=there) + tl.load(parts + count + place, mask=there)
+    second = tl.load(parts + 2 * count + place, mask=there) + tl.load(parts + 3 * count + place, mask=there)
+    tl.store(out + place, (first + second).to(out.dtype.element_ty), mask=there)
 
 
 class _Scores(torch.autograd.Function):
-    """Log-sum-exp and target score of every pixel, with the gradient of the small logits."""
+    """Both scores of every pixel, with the gradient of the small logits."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> tuple[Tensor, Tensor]:
-        logits = logits.contiguous()
-        lse = torch.empty(target.shape, dtype=torch.float32, device=logits.device)
-        own = torch.empty_like(lse)
-        _launch_forward(logits, target.contiguous(), offset, lse, own, None, grouped, target.shape[-2:])
-        ctx.save_for_backward(logits, target, lse, own, *(() if offset is None else (offset,)))
-        ctx.grouped = grouped
-        return lse, own
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int, sigmoid: bool
+    ) -> tuple[Tensor, Tensor]:
+        logits, target = _channels_last(logits), target.contiguous()
+        total = torch.empty(target.shape, dtype=torch.float32, device=logits.device)
+        own = torch.empty_like(total)
+        _scores[_grid(logits)](
+            logits, target, logits if offset is None else offset, total, own,
+            *_shape(logits, target.shape[-2:]), grouped, ignore=IGNORE, background=BACKGROUND,
+            has_offset=offset is not None, has_group=grouped > 0, sigmoid=sigmoid, **_tile(logits, target.shape[-2:]),
+            num_warps=WARPS,
+        )  # fmt: skip
+        ctx.save_for_backward(logits, target, total, own, *(() if offset is None else (offset,)))
+        ctx.grouped, ctx.sigmoid = grouped, sigmoid
+        return total, own
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, target, lse, own, *rest = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        logits, target, total, own, *rest = ctx.saved_tensors
+        classes, small_h, small_w = logits.shape[1:]
         grad = torch.empty_like(logits)
-        images, classes, small_h, small_w = logits.shape
-        large_h, large_w = target.shape[-2:]
-        pixels = _pixels_of(small_h, small_w, large_h, large_w)
-        _backward[(small_h * small_w, triton.cdiv(classes, CHANNELS), images)](
-            logits,
-            target.contiguous(),
-            rest[0] if rest else logits,
-            lse,
-            own,
-            *(gradient.float().contiguous() for gradient in gradients),
-            grad,
-            classes,
-            small_h,
-            small_w,
-            large_h,
-            large_w,
-            ctx.grouped,
-            background=BACKGROUND,
-            has_offset=bool(rest),
-            pixels=pixels,
-            channels=CHANNELS,
-        )
-        return grad, None, None, None
+        given = [gradient.float().contiguous() for gradient in gradients]
+        images = max(1, PARTS // (4 * classes * small_h * small_w))
+        maps = (logits, target, total, own, *given, grad)
+        tile = _tile(logits, target.shape[-2:])
+        longest = [side.longest for side in axes(logits, target.shape[-2:])]
+        whole = longest[0] <= tile["rows"] and longest[1] <= tile["columns"]
+        if whole and tile["high"] == 1:
+            tile |= {"high": 2, "low": CHANNELS // 2}
+        for z, y, sums, scores, given_total, given_own, out in zip(*(m.split(images) for m in maps), strict=True):
+            parts = torch.empty((4, z.numel()), dtype=torch.float32, device=z.device)
+            _backward[_grid(z)](
+                z, y, rest[0] if rest else z, sums, scores, given_total, given_own, parts,
+                *_shape(z, y.shape[-2:]), ctx.grouped, background=BACKGROUND, has_offset=bool(rest),
+                has_group=ctx.grouped > 0, sigmoid=ctx.sigmoid, **tile, whole=whole, num_warps=WARPS,
+            )  # fmt: skip
+            _add_up[(triton.cdiv(z.numel(), BLOCK),)](parts, out, z.numel(), block=BLOCK)
+        return grad, None, None, None, None
 
 
 def pixel_scores(
-    logits: Tensor, target: Tensor, offset: Tensor | None = None, grouped: int = 0
+    logits: Tensor, target: Tensor, offset: Tensor | None = None, grouped: int = 0, sigmoid: bool = False
 ) -> tuple[Tensor, Tensor]:
     r"""Return log Σ_c exp z_{i,c} and s_i of every pixel, z = up(logits) + offset; both (B, H, W) float32.
 
     s_i = z_{i,y_i}, or log Σ_{c<k} exp z_{i,c} where y_i is background and k = ``grouped`` > 0; zero where y_i is
-    IGNORE. Cross-entropy is their difference; whatever weighs pixels works on these small tensors. Gradients flow to
-    the logits alone. Shapes: logits (B, C, h, w) of any float type; target (B, H, W) int64; offset (C,).
+    IGNORE. With ``sigmoid`` the first is Σ_c log(1 + exp z_{i,c}) instead. Cross-entropy is their difference; whatever
+    weighs pixels works on these small tensors. Gradients flow to the logits alone.
+    Shapes: logits (B, C, h, w) of any float type and memory format; target (B, H, W) int64; offset (C,).
     """
     deep = None if offset is None else offset.detach().float().contiguous()
-    lse, own = _Scores.apply(logits, target, deep, grouped)
-    return lse, own
+    total, own = _Scores.apply(logits, target, deep, grouped, sigmoid)
+    return total, own
 
 
 @torch.no_grad()
-def upsampled_argmax(logits: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
-    """Return the largest channel of upsampled logits (B, C, h, w) at every pixel: (B, H, W) int64."""
-    best = torch.empty((len(logits), *size), dtype=torch.int32, device=logits.device)
-    _launch_forward(logits.contiguous(), None, None, None, None, best, 0, torch.Size(size))
-    return best.long()
+def upsampled_argmax(logits: Tensor, size: tuple[int, int] | torch.Size, dtype: torch.dtype = torch.int64) -> Tensor:
+    """Return the largest channel of upsampled logits (B, C, h, w) at every pixel: (B, H, W) of a type."""
+    logits, size = _channels_last(logits), torch.Size(size)
+    best = torch.empty((len(logits), *size), dtype=dtype, device=logits.device)
+    _argmax[_grid(logits)](logits, best, *_shape(logits, size), **_tile(logits, size), num_warps=WARPS)
+    return best
 
 
-def _launch_forward(
-    logits: Tensor,
-    target: Tensor | None,
-    offset: Tensor | None,
-    lse: Tensor | None,
-    own: Tensor | None,
-    best: Tensor | None,
-    grouped: int,
-    size: torch.Size,
-) -> None:
-    images, classes, small_h, small_w = logits.shape
-    unused = logits  # some pointer must be given; the kernel never follows it
-    _forward[(small_w + 1, small_h + 1, images)](
-        logits,
-        *(unused if value is None else value for value in (target, offset, lse, own, best)),
-        classes,
-        small_h,
-        small_w,
-        *size,
-        grouped,
-        ignore=IGNORE,
-        background=BACKGROUND,
-        has_offset=offset is not None,
-        has_target=target is not None,
-        pixels=_pixels_of(small_h, small_w, *size),
-        channels=CHANNELS,
-    )
+def _channels_last(logits: Tensor) -> Tensor:
+    """Return logits whose channels lie side by side: networks that train fast have them so."""
+    return logits.contiguous(memory_format=torch.channels_last) if logits.shape[1] > 1 else logits.contiguous()
 
 
-def _pixels_of(small_h: int, small_w: int, large_h: int, large_w: int) -> int:
-    """Pixels of a cell that are mixed at a time: all, where they are few."""
-    whole = -(-large_h // small_h) * -(-large_w // small_w)
-    return max(min(1 << (whole - 1).bit_length(), PIXELS), 4)
+def _grid(logits: Tensor) -> tuple[int, int]:
+    """One program per cell and image."""
+    return (logits.shape[2] + 1) * (logits.shape[3] + 1), len(logits)
+
+
+def _shape(logits: Tensor, size: torch.Size) -> tuple[Tensor | int, ...]:
+    """Return what kernels know of both sizes: first pixels of cells, weights of pixels, classes, heights, widths."""
+    classes, small_h, small_w = logits.shape[1:]
+    high, wide = axes(logits, size)
+    return high.starts, wide.starts, high.weights, wide.weights, classes, small_h, small_w, *size
+
+
+def _tile(logits: Tensor, size: torch.Size) -> dict[str, int]:
+    """Return the shape of a tile: all rows and columns of a cell, where they are few."""
+    tall, wide = (triton.next_power_of_2(max(side.longest, 1)) for side in axes(logits, size))
+    columns = min(wide, PIXELS)
+    # Wide tiles have their columns in the lanes too, narrow ones nothing but channels: measured, not reasoned.
+    low = CHANNELS // 4 if columns >= 16 else CHANNELS
+    return {"rows": min(tall, PIXELS // columns), "columns": columns, "high": CHANNELS // low, "low": low}

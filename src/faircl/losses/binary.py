@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from faircl import kernels
 from faircl.data.sample import IGNORE
 from faircl.losses.cross_entropy import focal_factor, own_score, upsampled, valid_mean, weighted
 
@@ -27,8 +28,14 @@ def pixel_binary_cross_entropy(
     logits: Tensor, target: Tensor, *, class_weight: Tensor | None = None, focal: float = 0.0
 ) -> Tensor:
     """Return the summands of ``upsampled_binary_cross_entropy`` (B, H, W), zero where the target is IGNORE."""
-    logits = upsampled(logits, target.shape[-2:])
-    loss = _focal(logits, target, focal) if focal > 0 else F.softplus(logits).sum(1) - own_score(logits, target)
+    if focal == 0 and kernels.usable(logits):
+        from faircl.kernels.upsampled import pixel_scores
+
+        total, own = pixel_scores(logits, target, sigmoid=True)
+        loss = total - own
+    else:
+        logits = upsampled(logits, target.shape[-2:])
+        loss = _focal(logits, target, focal) if focal > 0 else F.softplus(logits).sum(1) - own_score(logits, target)
     return weighted(loss.where(target != IGNORE, 0.0), target, class_weight, None)
 
 

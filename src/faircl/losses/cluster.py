@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from faircl import kernels
 from faircl.data.sample import IGNORE
 from faircl.distributed import global_mean
 
@@ -44,7 +45,11 @@ def cluster_loss(
     labels = labels.where(valid, 0)
     valid = valid & active[labels]
     prototypes = prototypes.detach()
-    if order == 2:
+    if order == 2 and kernels.usable(features):
+        from faircl.kernels.cluster import cluster_sums
+
+        pull, push = cluster_sums(features, labels, valid, prototypes, active, margin)
+    elif order == 2:
         pull, push = _EuclideanSums.apply(features, labels, valid, prototypes, active, margin)
     else:  # for comparison only: its gradient makes a (K, D) tensor per pixel
         exact = torch.promote_types(features.dtype, torch.float32)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from faircl import kernels
 from faircl.distributed import global_mean
 
 ConsistencyForm = Literal["smooth", "literal"]
@@ -36,7 +37,14 @@ def consistency_loss(
     Shapes: image (B, 3, H, W) in [0, 1], area-pooled to the logits' size; logits (B, C, h, w); valid (B, h, w) bool.
     """
     x = F.adaptive_avg_pool2d(image, (logits.shape[-2], logits.shape[-1]))
-    total, pairs = _PairSums.apply(logits, x, valid, sigma_x, sigma_y, window // 2, form)
+    settings = (sigma_x, sigma_y, window // 2, form)
+    if kernels.usable(logits):
+        from faircl.kernels.consistency import pair_sums
+
+        total, pairs = pair_sums(logits, x, valid, *settings)
+    else:
+        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        total, pairs = _PairSums.apply(exact, x, valid, *settings)
     return global_mean(total, pairs)
 
 

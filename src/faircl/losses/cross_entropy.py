@@ -11,7 +11,7 @@ from faircl.distributed import global_mean
 from faircl.losses.scores import pixel_scores
 
 LARGE = 2**26
-"""Upsampled logits (256 MiB) from which a CPU computes them image by image: about the same time, less memory."""
+"""Upsampled logits (256 MiB) up to which a CPU computes those of a batch at once: about the same time, more memory."""
 _LEAST = 1e-8
 """Smallest 1 − p of the focal factor: below it a power under one would have an endless slope."""
 
@@ -68,7 +68,8 @@ def pixel_cross_entropy(
 
 def _nll(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> Tensor:
     """Negative log-likelihood of every pixel's target (B, H, W), zero where it is IGNORE."""
-    if logits.device.type == "cpu" and target.numel() * logits.shape[1] > LARGE:
+    small = logits.device.type == "cpu" and target.numel() * logits.shape[1] <= LARGE
+    if not small and logits.shape[-2:] != target.shape[-2:]:
         lse, own = pixel_scores(logits, target, offset, grouped)
         return (lse - own).where(target != IGNORE, 0.0)
     if offset is not None:

@@ -37,7 +37,8 @@ def logit_offset(share: Tensor, strength: float = 1.0, floor: float = 1e-6) -> T
 
 def class_histogram(logits: Tensor, valid: Tensor) -> Tensor:
     """Return p̂ (C,), the mean softmax over valid pixels of all processes; logits (B, C, h, w), valid (B, h, w)."""
-    total = (logits.softmax(1) * valid[:, None]).sum((0, 2, 3))
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    total = (logits.softmax(1, dtype=exact) * valid[:, None]).sum((0, 2, 3))
     count = global_sum(valid.sum()).clamp_min(1)
     return joint_sum(total) / count
 

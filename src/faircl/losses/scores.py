@@ -1,7 +1,7 @@
-"""Log-sum-exp and target score of every pixel of upsampled logits: all that a cross-entropy needs of them.
+"""What losses and predictions need of upsampled logits, pixel by pixel: their log-sum-exp, the target's, the largest.
 
-Never more than one image's upsampled logits exist at a time. ``faircl.kernels.upsampled`` has the same without any;
-training does not use it yet.
+The upsampled logits of a batch never exist. Where ``faircl.kernels`` can run they exist nowhere at all; elsewhere those
+of one image at a time. Results are the same up to rounding.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from faircl import kernels
 from faircl.data.sample import BACKGROUND, IGNORE
 
 
@@ -21,9 +22,34 @@ def pixel_scores(
     r"""Return log Σ_c exp z_{i,c} and s_i of every pixel, z = up(logits) + offset; both (B, H, W), at least float32.
 
     s_i = z_{i,y_i}, or log Σ_{c<k} exp z_{i,c} where y_i is background and k = ``grouped`` > 0; zero where y_i is
-    IGNORE. Gradients flow to the logits alone: backward upsamples again, image by image.
+    IGNORE. Gradients flow to the logits alone: backward upsamples again.
     Shapes: logits (B, C, h, w) of any float type; target (B, H, W) int64; offset (C,).
     """
+    if kernels.usable(logits):
+        from faircl.kernels import upsampled
+
+        return upsampled.pixel_scores(logits, target, offset, grouped)
+    return scores_by_image(logits, target, offset, grouped)
+
+
+@torch.no_grad()
+def largest_channel(logits: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
+    """Return the largest channel of upsampled logits at every pixel: (B, C, h, w) to (B, H, W) int64."""
+    size = torch.Size(size)
+    if logits.shape[-2:] == size:
+        return logits.argmax(1)
+    if kernels.usable(logits):
+        from faircl.kernels import upsampled
+
+        return upsampled.upsampled_argmax(logits, size)
+    large = (F.interpolate(one, tuple(size), mode="bilinear", align_corners=False) for one in torch.split(logits, 1))
+    return torch.cat([one.argmax(1) for one in large])
+
+
+def scores_by_image(
+    logits: Tensor, target: Tensor, offset: Tensor | None = None, grouped: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return what ``pixel_scores`` does, image by image in plain torch."""
     found: tuple[Tensor, Tensor] = _Scores.apply(logits, target, offset, grouped)
     return found
 

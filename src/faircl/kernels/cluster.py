@@ -1,0 +1,495 @@
+"""Sums of L_cluster without the distances of every pixel to every prototype.
+
+A program takes a tile of pixels and blocks of prototypes. It adds up f·p over the width in registers, turns it into
+distances there and keeps the sums alone. The backward kernels compute the distances again and turn them into rates r,
+whose gradient is Σ_k r_k·(f − p_k) = f·Σ_k r_k − r·P. That needs all rates of a pixel before the first channel is
+written: up to ``WHOLE`` prototypes two blocks hold them all; beyond, a program writes some channels and goes through
+all blocks for these.
+
+Features of 16 bits are multiplied by prototypes in two parts of 16 bits, whose sum is far finer than the features.
+Features of 32 bits are multiplied as they are, and the own distance, often small, is taken from f − p.
+
+No two programs write to one place: results are the same bit for bit whenever they are computed again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+WHOLE = 256
+"""Most prototypes whose rates are held at once."""
+BLOCK = 128
+"""Most of them in one block; the others are in a second one, as small as it can be."""
+
+
+class Sizes(NamedTuple):
+    """What a program works on at a time: powers of two, at least 16."""
+
+    pixels: int
+    prototypes: int
+    depth: int
+    """Channels multiplied at a time for the distances."""
+    channels: int
+    """Channels of the gradient that are written at a time."""
+    warps: int
+    stages: int
+
+
+# No kernel needs more than 99 KiB of shared memory, which is what small GPUs have; registers just suffice on an H200.
+FORWARD = Sizes(pixels=128, prototypes=64, depth=64, channels=0, warps=4, stages=2)
+FORWARD_SINGLE = Sizes(pixels=64, prototypes=64, depth=32, channels=0, warps=8, stages=2)
+"""For features of 32 bits: exact products know no tensor cores."""
+BACKWARD = Sizes(pixels=128, prototypes=BLOCK, depth=64, channels=64, warps=8, stages=2)
+BACKWARD_WIDE = Sizes(pixels=128, prototypes=BLOCK, depth=32, channels=32, warps=8, stages=2)
+"""Where the second block is large."""
+BACKWARD_SINGLE = Sizes(pixels=64, prototypes=BLOCK, depth=32, channels=16, warps=8, stages=2)
+BEYOND = Sizes(pixels=128, prototypes=64, depth=32, channels=128, warps=8, stages=2)
+"""Beyond WHOLE prototypes; channels are the width of an accumulator."""
+BEYOND_SINGLE = Sizes(pixels=64, prototypes=64, depth=32, channels=64, warps=8, stages=2)
+
+
+@triton.jit
+def _squared_distances(
+    base,
+    at,
+    there,
+    high,
+    low,
+    squares,
+    largest,
+    first,
+    count,
+    width,
+    step,
+    halves: tl.constexpr,
+    pixels: tl.constexpr,
+    block: tl.constexpr,
+    depth: tl.constexpr,
+):
+    """‖f‖² + ‖p‖² − 2·f·p of a tile of pixels and the prototypes from ``first``: (pixels, block), not below rounding.
+
+    Prototypes that are not active, or not there, are infinitely far: so their ``squares`` say.
+    """
+    prototype = first + tl.arange(0, block)
+    inner = tl.arange(0, depth)
+    exists = prototype < count
+    product = tl.zeros((pixels, block), tl.float32)
+    norm = tl.zeros((pixels,), tl.float32)
+    for start in range(0, width, depth):
+        channel = start + inner
+        inside = channel < width
+        f = tl.load(base + at, mask=there[:, None] & inside[None, :], other=0.0)
+        place = prototype[None, :] * width + channel[:, None]
+        known = exists[None, :] & inside[:, None]
+        product = tl.dot(f, tl.load(high + place, mask=known, other=0.0), product, input_precision="ieee")
+        if halves:
+            product = tl.dot(f, tl.load(low + place, mask=known, other=0.0), product)
+        deep = f.to(tl.float32)
+        norm += tl.sum(deep * deep, 1)
+        base += depth * step
+    square = tl.load(squares + prototype, mask=exists, other=float("inf"))
+    # The sum is exact up to the rounding of its largest part, so no distance is below that.
+    floor = tl.maximum((norm + tl.load(largest)) * 1.1920929e-07, 1.1754944e-38)
+    return tl.maximum(norm[:, None] + square[None, :] - 2 * product, floor[:, None])
+
+
+@triton.jit
+def _own_distance(base, at, there, high, label, width, step, pixels: tl.constexpr, depth: tl.constexpr):
+    """‖f − p_y‖ of a tile of pixels, from the differences."""
+    inner = tl.arange(0, depth)
+    square = tl.zeros((pixels,), tl.float32)
+    for start in range(0, width, depth):
+        channel = start + inner
+        inside = there[:, None] & (channel < width)[None, :]
+        f = tl.load(base + at, mask=inside, other=0.0)
+        p = tl.load(high + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
+        square += tl.sum((f - p) * (f - p), 1)
+        base += depth * step
+    return tl.sqrt(square)
+
+
+@triton.jit
+def _rates(
+    base,
+    at,
+    there,
+    label,
+    high,
+    low,
+    squares,
+    largest,
+    weights,
+    margin,
+    first,
+    count,
+    width,
+    step,
+    halves: tl.constexpr,
+    pixels: tl.constexpr,
+    block: tl.constexpr,
+    depth: tl.constexpr,
+):
+    """Return r of a tile of pixels and a block of prototypes, in the features' type; the own one only in 16 bits."""
+    distance = tl.sqrt(
+        _squared_distances(
+            base, at, there, high, low, squares, largest, first, count, width, step, halves, pixels, block, depth
+        )
+    )
+    own = (first + tl.arange(0, block))[None, :] == label[:, None]
+    # Pixels that do not count have no margin.
+    near = distance < tl.where(label >= 0, margin, 0.0)[:, None]
+    pull = tl.load(weights) if halves else 0.0
+    rate = tl.where(own, pull, tl.where(near, -tl.load(weights + 1), 0.0)) / distance
+    kind: tl.constexpr = base.dtype.element_ty
+    if kind == tl.float16:
+        # Its largest number: at distance zero the difference is zero too, and infinity would leave none.
+        rate = tl.minimum(tl.maximum(rate, -65504.0), 65504.0)
+    # Rounded before both uses, rates of 16 bits are other rates by a part in 256, and nothing cancels wrongly.
+    return rate.to(kind)
+
+
+@triton.jit
+def _drawn(rate, drawn, high, low, first, count, channel, width, halves: tl.constexpr, block: tl.constexpr):
+    """Add r·P for some channels: (pixels, block), (block, channels) to (pixels, channels)."""
+    prototype = first + tl.arange(0, block)
+    place = prototype[:, None] * width + channel[None, :]
+    known = (prototype < count)[:, None] & (channel < width)[None, :]
+    drawn = tl.dot(rate, tl.load(high + place, mask=known, other=0.0), drawn, input_precision="ieee")
+    if halves:
+        drawn = tl.dot(rate, tl.load(low + place, mask=known, other=0.0), drawn)
+    return drawn
+
+
+@triton.jit
+def _write(
+    features,
+    gradient,
+    at,
+    out,
+    there,
+    high,
+    label,
+    channel,
+    width,
+    total,
+    drawn,
+    own_rate,
+    scale,
+    halves: tl.constexpr,
+):
+    """Write (f·Σr − r·P)·scale for a tile of pixels and some channels."""
+    inside = there[:, None] & (channel < width)[None, :]
+    f = tl.load(features + at, mask=inside, other=0.0).to(tl.float32)
+    sum_ = f * total[:, None] - drawn
+    if not halves:
+        p = tl.load(high + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
+        sum_ += (f - p) * own_rate[:, None]
+    tl.store(gradient + out, (sum_ * scale).to(gradient.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _forward(
+    features,
+    labels,
+    high,
+    low,
+    squares,
+    largest,
+    sums,
+    pixels_of_image,
+    count,
+    width,
+    margin,
+    per_image,
+    per_channel,
+    per_pixel,
+    halves: tl.constexpr,
+    pixels: tl.constexpr,
+    block: tl.constexpr,
+    depth: tl.constexpr,
+):
+    """Sum the pulls and the pushes of a tile of one image."""
+    tile, image = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    local = tl.arange(0, pixels)
+    there = tile * pixels + local < pixels_of_image
+    label = tl.load(labels + image * pixels_of_image + tile * pixels + local, mask=there, other=-1)
+    base = features + image * per_image + tile * pixels * per_pixel
+    at = local[:, None] * per_pixel + tl.arange(0, depth)[None, :] * per_channel
+    reach = tl.where(label >= 0, margin, 0.0)
+    pull = tl.zeros((pixels,), tl.float32)
+    push = tl.zeros((pixels,), tl.float32)
+    for first in range(0, count, block):
+        squared = _squared_distances(
+            base, at, there, high, low, squares, largest, first, count, width, per_channel, halves, pixels, block, depth
+        )
+        distance = tl.sqrt(squared)
+        own = (first + tl.arange(0, block))[None, :] == label[:, None]
+        if halves:
+            pull += tl.sum(tl.where(own, distance, 0.0), 1)
+        push += tl.sum(tl.where(own, 0.0, tl.maximum(reach[:, None] - distance, 0.0)), 1)
+    if not halves:
+        pull = _own_distance(base, at, there, high, label, width, per_channel, pixels, depth)
+        pull = tl.where(label >= 0, pull, 0.0)
+    slot = sums + 2 * (image * tl.num_programs(0) + tile)
+    tl.store(slot, tl.sum(pull, 0))
+    tl.store(slot + 1, tl.sum(push, 0))
+
+
+@triton.jit
+def _backward(
+    features,
+    labels,
+    high,
+    low,
+    squares,
+    largest,
+    weights,
+    gradient,
+    pixels_of_image,
+    count,
+    width,
+    margin,
+    per_image,
+    per_channel,
+    per_pixel,
+    out_per_image,
+    out_per_channel,
+    out_per_pixel,
+    halves: tl.constexpr,
+    whole: tl.constexpr,
+    pixels: tl.constexpr,
+    block: tl.constexpr,
+    rest: tl.constexpr,
+    depth: tl.constexpr,
+    channels: tl.constexpr,
+):
+    """Write the gradient of a tile of one image: all channels if two blocks hold the ``whole``, else some."""
+    tile, image = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    local, inner = tl.arange(0, pixels), tl.arange(0, channels)
+    there = tile * pixels + local < pixels_of_image
+    label = tl.load(labels + image * pixels_of_image + tile * pixels + local, mask=there, other=-1)
+    base = features + image * per_image + tile * pixels * per_pixel
+    target = gradient + image * out_per_image + tile * pixels * out_per_pixel
+    at = local[:, None] * per_pixel + tl.arange(0, depth)[None, :] * per_channel
+    from_ = local[:, None] * per_pixel + inner[None, :] * per_channel
+    to = local[:, None] * out_per_pixel + inner[None, :] * out_per_channel
+    scale = tl.load(weights + 2)
+    own_rate = tl.zeros((pixels,), tl.float32)
+    if not halves:
+        own = _own_distance(base, at, there, high, label, width, per_channel, pixels, depth)
+        own_rate = tl.where(label >= 0, tl.load(weights), 0.0) / tl.maximum(own, 1.1754944e-38)
+    if whole:
+        rate = _rates(
+            base,
+            at,
+            there,
+            label,
+            high,
+            low,
+            squares,
+            largest,
+            weights,
+            margin,
+            0,
+            count,
+            width,
+            per_channel,
+            halves,
+            pixels,
+            block,
+            depth,
+        )
+        total = tl.sum(rate.to(tl.float32), 1)
+        if rest > 0:
+            further = _rates(
+                base,
+                at,
+                there,
+                label,
+                high,
+                low,
+                squares,
+                largest,
+                weights,
+                margin,
+                block,
+                count,
+                width,
+                per_channel,
+                halves,
+                pixels,
+                rest,
+                depth,
+            )
+            total += tl.sum(further.to(tl.float32), 1)
+        for start in range(0, width, channels):
+            channel = start + inner
+            drawn = tl.zeros((pixels, channels), tl.float32)
+            drawn = _drawn(rate, drawn, high, low, 0, count, channel, width, halves, block)
+            if rest > 0:
+                drawn = _drawn(further, drawn, high, low, block, count, channel, width, halves, rest)
+            _write(base, target, from_, to, there, high, label, channel, width, total, drawn, own_rate, scale, halves)
+            base += channels * per_channel
+            target += channels * out_per_channel
+    else:
+        channel = tl.program_id(2) * channels + inner
+        drawn = tl.zeros((pixels, channels), tl.float32)
+        total = tl.zeros((pixels,), tl.float32)
+        for first in range(0, count, block):
+            rate = _rates(
+                base,
+                at,
+                there,
+                label,
+                high,
+                low,
+                squares,
+                largest,
+                weights,
+                margin,
+                first,
+                count,
+                width,
+                per_channel,
+                halves,
+                pixels,
+                block,
+                depth,
+            )
+            total += tl.sum(rate.to(tl.float32), 1)
+            drawn = _drawn(rate, drawn, high, low, first, count, channel, width, halves, block)
+        skipped = tl.program_id(2).to(tl.int64) * channels
+        base += skipped * per_channel
+        target += skipped * out_per_channel
+        _write(base, target, from_, to, there, high, label, channel, width, total, drawn, own_rate, scale, halves)
+
+
+class _Sums(torch.autograd.Function):
+    """Sums of pulls and of pushes over pixels, with the gradient of the features."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, labels: Tensor, prototypes: Tensor, active: Tensor, margin: float
+    ) -> tuple[Tensor, Tensor]:
+        high = prototypes.to(features.dtype)
+        low = (prototypes - high).to(features.dtype)
+        # Of what is multiplied: distances are then exact ones to points beside the prototypes, and nothing cancels.
+        squares = (high.float() + low).square().sum(1)
+        largest = squares.where(active, 0).max()
+        squares = squares.where(active, torch.inf)
+        ctx.save_for_backward(features, labels, high, low, squares, largest)
+        ctx.margin = margin
+        images, width, pixels = features.shape
+        sizes = _forward_sizes(features.dtype, len(high))
+        tiles = triton.cdiv(pixels, sizes["pixels"])
+        sums = features.new_empty((images * tiles, 2), dtype=torch.float32)
+        _forward[(tiles, images)](
+            features,
+            labels,
+            high,
+            low,
+            squares,
+            largest,
+            sums,
+            pixels,
+            len(high),
+            width,
+            margin,
+            *features.stride(),
+            **sizes,
+        )
+        pull, push = sums.sum(0)
+        return pull, push
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, alpha: Tensor, beta: Tensor) -> tuple[Tensor | None, ...]:
+        features, labels, high, low, squares, largest = ctx.saved_tensors
+        # Means over all pixels make rates too small for 16 bits: the scale comes back at the end.
+        scale = torch.maximum(alpha.abs(), beta.abs()).clamp_min(torch.finfo(torch.float32).tiny)
+        gradient = torch.empty_like(features)
+        images, width, pixels = features.shape
+        sizes = _backward_sizes(features.dtype, len(high))
+        parts = 1 if sizes["whole"] else triton.cdiv(width, sizes["channels"])
+        _backward[(triton.cdiv(pixels, sizes["pixels"]), images, parts)](
+            features,
+            labels,
+            high,
+            low,
+            squares,
+            largest,
+            torch.stack([alpha / scale, beta / scale, scale]),
+            gradient,
+            pixels,
+            len(high),
+            width,
+            ctx.margin,
+            *features.stride(),
+            *gradient.stride(),
+            **sizes,
+        )
+        return gradient, None, None, None, None
+
+
+def cluster_sums(
+    features: Tensor, labels: Tensor, valid: Tensor, prototypes: Tensor, active: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    r"""Return Σ_i ‖f_i − p_{y_i}‖ and Σ_i Σ_{c ≠ y_i} max(0, Δ − ‖f_i − p_c‖), two float32 scalars.
+
+    i goes over the valid pixels, whose prototypes have to be active, and c over the active prototypes. Gradients flow
+    to the features alone, in their type and memory layout.
+    Shapes: features (B, D, s) of at most 32 bits, with any strides; labels (B, s) int64, in range even where they are
+    not valid; valid (B, s) bool; prototypes (K, D); active (K,) bool.
+    """
+    own = labels.where(valid, -1).int().contiguous()
+    pull, push = _Sums.apply(features, own, prototypes.detach().float().contiguous(), active, float(margin))
+    return pull, push
+
+
+def _forward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
+    sizes = FORWARD if _halved(kind) else FORWARD_SINGLE
+    return {
+        "halves": _halved(kind),
+        "pixels": sizes.pixels,
+        "block": min(_block(prototypes), sizes.prototypes),
+        "depth": sizes.depth,
+        "num_warps": sizes.warps,
+        "num_stages": sizes.stages,
+    }
+
+
+def _backward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
+    """Sizes of blocks; ``whole`` where two of them hold every prototype."""
+    whole, halves = prototypes <= WHOLE, _halved(kind)
+    rest = _block(prototypes - BLOCK) if whole and prototypes > BLOCK else 0
+    if whole:
+        sizes = BACKWARD_SINGLE if not halves else BACKWARD if rest <= 32 else BACKWARD_WIDE
+    else:
+        sizes = BEYOND if halves else BEYOND_SINGLE
+    return {
+        "halves": halves,
+        "whole": whole,
+        "pixels": sizes.pixels,
+        "block": min(_block(prototypes), sizes.prototypes),
+        "rest": rest,
+        "depth": sizes.depth,
+        "channels": sizes.channels,
+        "num_warps": sizes.warps,
+        "num_stages": sizes.stages,
+    }
+
+
+def _halved(kind: torch.dtype) -> bool:
+    """Whether prototypes are multiplied in two parts."""
+    return kind != torch.float32
+
+
+def _block(prototypes: int) -> int:
+    """Smallest block that holds some prototypes."""
+    return max(16, 1 << (prototypes - 1).bit_length())

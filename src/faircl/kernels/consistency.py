@@ -1,0 +1,314 @@
+"""Sums of L_cons without the softmax of the whole map.
+
+Softmax is y = exp(z − lse), so log Σ exp of every pixel is all that has to be known of it beforehand. Over the pairs of
+pixels (i, j) that see each other, with d = ‖y_i − y_j‖², the forward kernel writes three numbers per pair: the rate
+r = ∂loss/∂(d/2), and r·y_i·(y_i − y_j) and r·y_j·(y_j − y_i). From these the backward kernel has, without going through
+the channels twice, what the softmax needs of the gradient g of y at a pixel:
+
+    g_i = Σ_j r·(y_i − y_j),   g_i·y_i,   and so the gradient of z, (g_i − g_i·y_i)·y_i.
+
+A program gathers what its pixels get from pairs on both sides: no two programs write to one place, and results are the
+same bit for bit whenever they are computed again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+PIXELS = 64
+"""Pixels of a program."""
+CHANNELS = 32
+"""Channels that are looked at together."""
+WARPS = 4
+"""Warps of a program: 16 logits for each of their threads."""
+
+
+@triton.jit
+def _offset(index, reach):
+    """Return dy and dx: half of the window sees every pair once, row by row from the pixel's right neighbour."""
+    place = index + reach + 1
+    side = 2 * reach + 1
+    return place // side, place % side - reach
+
+
+@triton.jit
+def _softmax(logits, at, inside, lse):
+    """Return y (pixels, channels), zero beyond the map and beyond the channels."""
+    z = tl.load(logits + at, mask=inside, other=float("-inf")).to(tl.float32)
+    return tl.exp(z - lse[:, None])
+
+
+@triton.jit
+def _log_sums(
+    logits,
+    lse,
+    pixels_of_image,
+    classes,
+    per_image,
+    per_channel,
+    per_pixel,
+    pixels: tl.constexpr,
+    channels: tl.constexpr,
+):
+    """Write log Σ exp z of a tile of one image."""
+    image = tl.program_id(1).to(tl.int64)
+    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
+    there = pixel < pixels_of_image
+    logits += image * per_image
+    highest = tl.full((pixels,), float("-inf"), tl.float32)
+    total = tl.zeros((pixels,), tl.float32)
+    for first in range(0, classes, channels):
+        channel = first + tl.arange(0, channels)
+        inside = (channel < classes)[None, :]
+        at = pixel[:, None] * per_pixel + channel[None, :] * per_channel
+        z = tl.load(logits + at, mask=there[:, None] & inside, other=0.0).to(tl.float32)
+        z = tl.where(inside, z, float("-inf"))
+        higher = tl.maximum(highest, tl.max(z, 1))
+        total = total * tl.exp(highest - higher) + tl.sum(tl.exp(z - higher[:, None]), 1)
+        highest = higher
+    tl.store(lse + image * pixels_of_image + pixel, highest + tl.log(total), mask=there)
+
+
+@triton.jit
+def _forward(
+    logits,
+    lse,
+    colours,
+    valid,
+    pairs,
+    totals,
+    counts,
+    step,
+    images,
+    height,
+    width,
+    classes,
+    reach,
+    factor_x,
+    factor_y,
+    per_image,
+    per_channel,
+    per_pixel,
+    smooth: tl.constexpr,
+    bands: tl.constexpr,
+    pixels: tl.constexpr,
+    channels: tl.constexpr,
+):
+    """Sum a tile of one image over its pairs, and write the three numbers of each; factors are 1/σ²."""
+    image = tl.program_id(1).to(tl.int64)
+    plane = height * width
+    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
+    there = pixel < plane
+    row, column = pixel // width, pixel % width
+    logits += image * per_image
+    lse += image * plane
+    colours += image * bands * plane
+    valid += image * plane
+    here_lse = tl.load(lse + pixel, mask=there, other=0.0)
+    here_valid = tl.load(valid + pixel, mask=there, other=0)
+    total = tl.zeros((pixels,), tl.float32)
+    count = tl.zeros((pixels,), tl.int32)
+    offsets = 2 * reach * (reach + 1)
+    for index in range(0, offsets):
+        dy, dx = _offset(index, reach)
+        inside = there & (row + dy < height) & (column + dx >= 0) & (column + dx < width)
+        other = pixel + dy * width + dx
+        counted = inside & (here_valid != 0) & (tl.load(valid + other, mask=inside, other=0) != 0)
+        unlike = tl.zeros((pixels,), tl.float32)
+        for band in tl.static_range(bands):
+            colour = tl.load(colours + band * plane + pixel, mask=counted, other=0.0)
+            colour -= tl.load(colours + band * plane + other, mask=counted, other=0.0)
+            unlike += colour * colour
+        other_lse = tl.load(lse + other, mask=counted, other=0.0)
+        apart = tl.zeros((pixels, channels), tl.float32)
+        along = tl.zeros((pixels, channels), tl.float32)
+        for first in range(0, classes, channels):
+            channel = first + tl.arange(0, channels)
+            known = counted[:, None] & (channel < classes)[None, :]
+            across = channel[None, :] * per_channel
+            y = _softmax(logits, pixel[:, None] * per_pixel + across, known, here_lse)
+            gap = y - _softmax(logits, other[:, None] * per_pixel + across, known, other_lse)
+            apart += gap * gap
+            along += gap * y
+        squared, own = tl.sum(apart, 1), tl.sum(along, 1)
+        alike = tl.where(counted, tl.exp(-0.5 * factor_x * unlike), 0.0)
+        near = alike * tl.exp(-0.5 * factor_y * squared)
+        rate = near * factor_y
+        if smooth:
+            total += alike - near
+        else:
+            total += near
+            rate = -rate
+        count += counted.to(tl.int32)
+        slot = pairs + (index * images + image) * plane + pixel
+        tl.store(slot, rate, mask=there)
+        tl.store(slot + step, rate * own, mask=there)
+        # y_j·(y_j − y_i) = ‖y_i − y_j‖² − y_i·(y_i − y_j)
+        tl.store(slot + 2 * step, rate * (squared - own), mask=there)
+    program = image * tl.num_programs(0) + tl.program_id(0)
+    tl.store(totals + program, tl.sum(total, 0))
+    tl.store(counts + program, tl.sum(count, 0))
+
+
+@triton.jit
+def _backward(
+    logits,
+    lse,
+    pairs,
+    scale,
+    gradient,
+    step,
+    images,
+    height,
+    width,
+    classes,
+    reach,
+    per_image,
+    per_channel,
+    per_pixel,
+    out_per_image,
+    out_per_channel,
+    out_per_pixel,
+    pixels: tl.constexpr,
+    channels: tl.constexpr,
+):
+    """Write the gradient of a tile of one image and some channels."""
+    image = tl.program_id(2).to(tl.int64)
+    plane = height * width
+    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
+    channel = tl.program_id(1) * channels + tl.arange(0, channels)
+    there, known = pixel < plane, channel < classes
+    row, column = pixel // width, pixel % width
+    logits += image * per_image
+    lse += image * plane
+    across = channel[None, :] * per_channel
+    y = _softmax(
+        logits,
+        pixel[:, None] * per_pixel + across,
+        there[:, None] & known[None, :],
+        tl.load(lse + pixel, mask=there, other=0.0),
+    )
+    of_y = tl.zeros((pixels, channels), tl.float32)
+    along = tl.zeros((pixels,), tl.float32)
+    offsets = 2 * reach * (reach + 1)
+    for turn in range(0, 2 * offsets):
+        index, forth = turn // 2, turn % 2 == 0
+        dy, dx = _offset(index, reach)
+        towards = tl.where(forth, 1, -1)
+        other_row, other_column = row + towards * dy, column + towards * dx
+        inside = there & (other_row >= 0) & (other_row < height) & (other_column >= 0) & (other_column < width)
+        other = other_row * width + other_column
+        # A pair's numbers are kept at its first pixel.
+        slot = pairs + (index * images + image) * plane + tl.where(forth, pixel, other)
+        rate = tl.load(slot, mask=inside, other=0.0)
+        along += tl.load(slot + tl.where(forth, step, 2 * step), mask=inside, other=0.0)
+        other_lse = tl.load(lse + other, mask=inside, other=0.0)
+        met = _softmax(logits, other[:, None] * per_pixel + across, inside[:, None] & known[None, :], other_lse)
+        of_y += rate[:, None] * (y - met)
+    result = tl.load(scale) * (of_y - along[:, None]) * y
+    place = gradient + image * out_per_image + pixel[:, None] * out_per_pixel + channel[None, :] * out_per_channel
+    tl.store(place, result.to(gradient.dtype.element_ty), mask=there[:, None] & known[None, :])
+
+
+class _Sums(torch.autograd.Function):
+    """Sum over all pairs and their number, with the gradient of the logits (B, C, s)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        colours: Tensor,
+        valid: Tensor,
+        sigma_x: float,
+        sigma_y: float,
+        reach: int,
+        smooth: bool,
+    ) -> tuple[Tensor, Tensor]:
+        images, classes, pixels = logits.shape
+        height, width = valid.shape[1:]
+        grid = (triton.cdiv(pixels, PIXELS), images)
+        sizes = {"pixels": PIXELS, "channels": CHANNELS, "num_warps": WARPS}
+        lse = logits.new_empty((images, pixels), dtype=torch.float32)
+        _log_sums[grid](logits, lse, pixels, classes, *logits.stride(), **sizes)
+        pairs = lse.new_empty((3, 2 * reach * (reach + 1), images, pixels))
+        totals = lse.new_empty(grid)
+        counts = lse.new_empty(grid, dtype=torch.int32)
+        _forward[grid](
+            logits,
+            lse,
+            colours,
+            valid,
+            pairs,
+            totals,
+            counts,
+            pairs.stride(0),
+            images,
+            height,
+            width,
+            classes,
+            reach,
+            1 / sigma_x**2,
+            1 / sigma_y**2,
+            *logits.stride(),
+            smooth=smooth,
+            bands=colours.shape[1],
+            **sizes,
+        )
+        ctx.save_for_backward(logits, lse, pairs)
+        ctx.settings = (images, height, width, classes, reach)
+        count = counts.sum()
+        ctx.mark_non_differentiable(count)
+        return totals.sum(), count
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        logits, lse, pairs = ctx.saved_tensors
+        gradient = torch.empty_like(logits)
+        images, classes, pixels = logits.shape
+        _backward[(triton.cdiv(pixels, PIXELS), triton.cdiv(classes, CHANNELS), images)](
+            logits,
+            lse,
+            pairs,
+            scale.float(),
+            gradient,
+            pairs.stride(0),
+            *ctx.settings,
+            *logits.stride(),
+            *gradient.stride(),
+            pixels=PIXELS,
+            channels=CHANNELS,
+            num_warps=WARPS,
+        )
+        return gradient, None, None, None, None, None, None
+
+
+def pair_sums(
+    logits: Tensor,
+    x: Tensor,
+    valid: Tensor,
+    sigma_x: float,
+    sigma_y: float,
+    reach: int,
+    form: Literal["smooth", "literal"],
+) -> tuple[Tensor, Tensor]:
+    r"""Return the sum of L_cons over all pairs at most ``reach`` rows and columns apart, and their number.
+
+    With y the softmax of the logits, a pair of valid pixels counts
+
+        smooth:   exp(−‖x_i − x_j‖²/2σ_x²) · (1 − exp(−‖y_i − y_j‖²/2σ_y²))
+        literal:  exp(−‖x_i − x_j‖²/2σ_x² − ‖y_i − y_j‖²/2σ_y²)
+
+    The sum is float32. Gradients flow to the logits alone, in their type and memory layout.
+    Shapes: logits (B, C, h, w) of at most 32 bits; x (B, 3, h, w); valid (B, h, w) bool.
+    """
+    flat = logits.flatten(2)
+    seen = valid.contiguous().view(torch.uint8)
+    total, count = _Sums.apply(flat, x.detach().float().contiguous(), seen, sigma_x, sigma_y, reach, form == "smooth")
+    return total, count

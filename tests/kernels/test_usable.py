@@ -1,0 +1,33 @@
+"""Where kernels run: the answer for tensors, devices and the switch."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from faircl import kernels
+
+
+def tensor(device="cuda", dtype=torch.bfloat16):
+    return SimpleNamespace(device=torch.device(device, 0) if device == "cuda" else torch.device(device), dtype=dtype)
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch):
+    """A GPU that Triton knows."""
+    monkeypatch.setattr(kernels, "_known", lambda device: True)
+    monkeypatch.delenv(kernels.SWITCH, raising=False)
+
+
+def test_on_a_gpu_up_to_32_bits():
+    assert kernels.usable(tensor())
+    assert kernels.usable(tensor(dtype=torch.float32))
+    assert not kernels.usable(tensor(dtype=torch.float64))
+    assert not kernels.usable(tensor("cpu"))
+
+
+def test_the_switch(monkeypatch):
+    monkeypatch.setenv(kernels.SWITCH, "0")
+    assert not kernels.usable(tensor())
+    monkeypatch.setenv(kernels.SWITCH, "1")
+    assert kernels.usable(tensor())
