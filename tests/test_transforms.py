@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faircl.data.sample import IGNORE
-from faircl.transforms import PAD_COLOUR, Crop, jitter
+from faircl.transforms import PAD_COLOUR, Crop, jitter, jitter_gains
 
 RNG = np.random.default_rng(0)
 
@@ -186,22 +186,78 @@ def test_every_place_of_a_larger_image_is_drawn():
 # ---- jitter
 
 
-def test_no_jitter_is_the_identity_and_draws_nothing():
-    image = torch.from_numpy(RNG.integers(0, 256, (3, 5, 6), dtype=np.uint8))
+def one_by_one(image: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+    """Jitter one image (3, H, W), its mean summed in floating point: exact up to 2²⁴."""
+    pixels = image.float()
+    pixels = (pixels - pixels.mean()) * gain[0] + pixels.mean() * gain[1]
+    return (pixels * gain[2:, None, None]).round().clamp(0, 255).to(torch.uint8)
+
+
+def random_images(count: int, side: int) -> torch.Tensor:
+    return torch.from_numpy(RNG.integers(0, 256, (count, 3, side, side), dtype=np.uint8))
+
+
+def test_no_jitter_draws_nothing():
     rng = np.random.default_rng(1)
-    assert torch.equal(jitter(image, rng, 0.0), image)
+    assert jitter_gains(rng, 0.0) is None
     assert rng.random() == np.random.default_rng(1).random()
 
 
+def test_gains_are_drawn_within_their_strength():
+    gains = torch.stack([jitter_gains(np.random.default_rng(seed), 0.1) for seed in range(50)])
+    assert gains.shape == (50, 5)
+    assert 0.9 <= gains.min() < 0.91
+    assert 1.09 < gains.max() <= 1.1
+
+
+def test_jitter_of_a_batch_is_that_of_its_images_bit_for_bit():
+    images, gains = random_images(6, 32), torch.from_numpy(RNG.uniform(0.5, 1.5, (6, 5))).float()
+    expected = torch.stack([one_by_one(image, gain) for image, gain in zip(images, gains, strict=True)])
+    assert torch.equal(jitter(images, gains), expected)
+    channels_last = images.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(jitter(channels_last, gains), expected)
+
+
+def test_jitter_of_large_images_differs_by_a_level_at_most():
+    images, gains = random_images(2, 300), torch.from_numpy(RNG.uniform(0.5, 1.5, (2, 5))).float()
+    expected = torch.stack([one_by_one(image, gain) for image, gain in zip(images, gains, strict=True)])
+    assert (jitter(images, gains).int() - expected.int()).abs().max() <= 1
+
+
 def test_jitter_changes_colours_within_its_strength_and_keeps_type():
-    image = torch.full((3, 4, 4), 100, dtype=torch.uint8)
+    image = torch.full((1, 3, 4, 4), 100, dtype=torch.uint8)
     for seed in range(50):
-        out = jitter(image, np.random.default_rng(seed), 0.1)
+        out = jitter(image, jitter_gains(np.random.default_rng(seed), 0.1)[None])
         assert out.dtype == torch.uint8
         assert out.shape == image.shape
         assert 100 * 0.9 * 0.9 - 1 <= out.min() <= out.max() <= 100 * 1.1 * 1.1 + 1
-    bright = jitter(torch.full((3, 4, 4), 255, dtype=torch.uint8), np.random.default_rng(0), 0.9)
-    assert bright.dtype == torch.uint8  # clamped, never wrapped around
+    bright = jitter(torch.full((1, 3, 4, 4), 255, dtype=torch.uint8), torch.full((1, 5), 1.9))
+    assert bright.unique().tolist() == [255]  # cut off, never wrapped around
+
+
+# ---- parts of images
+
+
+@given(crops, st.integers(1, 20), st.integers(1, 20))
+def test_a_crop_of_the_part_it_shows_is_the_crop_of_the_image(crop, height, width):
+    mask = random_mask(height, width)
+    place, part = crop.within(mask.shape)
+    np.testing.assert_array_equal(part.mask(mask[place]), crop.mask(mask))
+    assert torch.equal(part.image(painted(mask)[place]), crop.image(painted(mask)))
+
+
+def test_a_byte_mask_is_padded_with_its_own_void():
+    mask = np.ones((2, 2), np.uint8)
+    found = Crop(-1, 0, 3, 3, 3, False).mask(mask)
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, [[255, 255, 255], [1, 1, 255], [1, 1, 255]])
+
+
+def test_a_read_only_image_is_read(recwarn):
+    image = painted(random_mask(8, 8))
+    image.flags.writeable = False
+    assert torch.equal(Crop(0, 0, 8, 8, 8, False).image(image), torch.from_numpy(image.copy()).permute(2, 0, 1))
+    assert not recwarn.list
 
 
 # ---- resampling in whole numbers

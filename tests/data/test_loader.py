@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from faircl.data.batch import SentBatch
+from faircl.data.compact import widen
 from faircl.data.loader import (
     AssignedLabels,
     Augmentation,
@@ -19,10 +21,10 @@ from faircl.data.sample import IGNORE, Classes, Sample
 from faircl.data.sampling import CountedBatches, Shuffled, Stream
 from faircl.data.scenes import SceneData
 from faircl.errors import UserError
-from faircl.transforms import Crop
+from faircl.transforms import Crop, jitter
 
 AUGMENTATION = Augmentation(16, (1, 1), False, 0)
-IDENTITY = np.append(np.arange(255), IGNORE).astype(np.uint16)
+IDENTITY = np.append(np.arange(254), [IGNORE, IGNORE]).astype(np.uint16)
 
 
 class Painted:
@@ -85,10 +87,10 @@ def test_assigned_labels_go_through_crops_flips_and_padding_exactly_as_labels_do
     data = dataset(assigned=as_assigned(Painted()), jitter=jitter)
     flipped = padded = 0
     for draw in range(200):
-        _, labels, assigned, number, _ = data[draw, draw % 7]
-        assert torch.equal(labels, assigned)
-        assert number == draw
-        padded += bool((labels == IGNORE).any())
+        item = data[draw, draw % 7]
+        assert torch.equal(item.labels, item.assigned)
+        assert item.draw == draw
+        padded += bool((widen(item.labels) == IGNORE).any())
         flipped += draw_of(data, draw, draw % 7).flip
     assert padded > 20
     assert 60 < flipped < 140  # the test has seen all three
@@ -105,26 +107,29 @@ def draw_of(data: StepDataset, draw: int, index: int) -> Crop:
 def test_image_and_labels_of_an_item_are_aligned():
     data = dataset(scale=(1.0, 1.0))
     for draw in range(60):
-        image, labels, assigned, _, salient = data[draw, draw % 7]
-        assert assigned is salient is None
+        item = data[draw, draw % 7]
+        assert item.assigned is item.salient is item.gains is None
+        labels = widen(item.labels)
         inside = labels != IGNORE
         assert inside.any()
-        assert torch.equal(image[0][inside].int(), labels[inside] * 20)
+        assert torch.equal(item.image[0][inside].long(), labels[inside] * 20)
 
 
 def test_the_steps_table_is_applied_before_augmentation():
     table = np.where(IDENTITY == 3, 1, 0).astype(np.uint16)
     plain, mapped = dataset()[5, 3], dataset(table=table)[5, 3]
-    inside = plain[1] != IGNORE  # raw void would be 0 under this table
-    assert torch.equal(mapped[1][inside], (plain[1][inside] == 3).int())
+    inside = widen(plain.labels) != IGNORE  # raw void would be 0 under this table
+    assert torch.equal(widen(mapped.labels)[inside], (widen(plain.labels)[inside] == 3).long())
 
 
 def test_items_depend_on_seed_step_and_draw_alone():
     item = dataset(jitter=0.2)[3, 4]
     again = dataset(jitter=0.2)[3, 4]
     assert all(torch.equal(a, b) for a, b in zip(item[:2], again[:2], strict=True))
+    assert torch.equal(item.gains, again.gains)
     for other in (dataset(jitter=0.2, seed=1)[3, 4], dataset(jitter=0.2, step=1)[3, 4], dataset(jitter=0.2)[4, 4]):
-        assert not torch.equal(item[0], other[0])
+        assert not torch.equal(item.image, other.image)
+        assert not torch.equal(item.gains, other.gains)
 
 
 def test_an_image_with_a_table_of_its_own_and_without_assigned_labels():
@@ -138,8 +143,8 @@ def test_an_image_with_a_table_of_its_own_and_without_assigned_labels():
     )
     plain, own = data[0, 0], data[1, 1]
     assert torch.equal(plain.labels, plain.assigned)
-    assert own.labels.unique().tolist() == [3]
-    assert own.assigned.unique().tolist() == [IGNORE]
+    assert widen(own.labels).unique().tolist() == [3]
+    assert widen(own.assigned).unique().tolist() == [IGNORE]
     whole = WholeImages(scenes, "train", ids, IDENTITY, tables={ids[1]: table})
     assert whole[1].labels.unique().tolist() == [3]
     assert len(whole[0].labels.unique()) > 1
@@ -196,6 +201,7 @@ def test_batches_do_not_depend_on_workers():
     one, two = (list(train_loader(data, counted(6, 4, 5, 3, 1), workers=workers)) for workers in (0, 2))
     assert len(one) == len(two) == 5
     for a, b in zip(one, two, strict=True):
+        a, b = a.prepared(), b.prepared()
         assert all(torch.equal(x, y) for x, y in zip(a[:4], b[:4], strict=True))
         assert torch.equal(a.labels, a.assigned)
 
@@ -220,12 +226,14 @@ def test_a_mistake_in_a_worker_is_one_sentence(workers):
 
 def test_prepared_batches_have_the_types_methods_want():
     (batch,) = train_loader(dataset(), counted(7, 3, 1), workers=0)
-    assert (batch.image.dtype, batch.labels.dtype, batch.assigned) == (torch.uint8, torch.int32, None)
+    image, labels, assigned, *_ = batch.parcel.tensors()
+    assert (image.dtype, labels.dtype, assigned) == (torch.uint8, torch.uint8, None)
     ready = batch.prepared()
     assert isinstance(ready, Batch)
     assert ready.image.dtype == torch.float32
+    assert ready.image.is_contiguous()
     assert 0 <= ready.image.min() <= ready.image.max() <= 1
-    assert torch.equal(ready.image, batch.image / 255)
+    assert torch.equal(ready.image, image.permute(0, 3, 1, 2) / 255)
     assert ready.labels.dtype == ready.draws.dtype == torch.int64
     assert ready.labels.max() == IGNORE  # 65535 has survived every type
     assert ready.image.shape == (3, 3, 24, 24)
@@ -234,8 +242,36 @@ def test_prepared_batches_have_the_types_methods_want():
 
 def test_draws_tell_every_item_of_a_step_from_every_other():
     # 7 images in batches of 5: an image comes twice within a batch, and its crops are still two draws.
-    found = torch.cat([batch.draws for batch in train_loader(dataset(), counted(7, 5, 6), workers=0)])
+    found = torch.cat([batch.prepared().draws for batch in train_loader(dataset(), counted(7, 5, 6), workers=0)])
     assert found.tolist() == list(range(30))
+
+
+def test_labels_beyond_a_byte_and_void_survive_the_way():
+    # The fourth image's table names a channel that needs two bytes; the others' fit one, in the same batch.
+    data = dataset()
+    wide = np.where(IDENTITY == IGNORE, IGNORE, IDENTITY + 300).astype(np.uint16)
+    data = StepDataset(**{**data.__dict__, "tables": {data.images[3]: wide}})
+    for group in ([0, 3], [3, 4]):
+        items = [data[k, k] for k in group]
+        batch = SentBatch.collate(items)
+        assert batch.parcel.tensors()[1].dtype == torch.int16
+        ready = batch.prepared().labels
+        for place, k in enumerate(group):
+            raw = widen(dataset()[k, k].labels)
+            shift = 300 if k == 3 else 0
+            assert torch.equal(ready[place], torch.where(raw == IGNORE, raw, raw + shift))
+            assert (ready[place] < IGNORE).any()
+
+
+def test_jitter_of_a_batch_is_drawn_by_its_items():
+    (plain,), (coloured,) = (list(train_loader(dataset(jitter=s), counted(7, 3, 1), 0)) for s in (0.0, 0.4))
+    image, _, _, _, _, gains = coloured.parcel.tensors()
+    assert torch.equal(image, plain.parcel.tensors()[0])
+    assert plain.parcel.tensors()[-1] is None
+    assert gains.shape == (3, 5)
+    ready = coloured.prepared()
+    assert torch.equal(ready.image, jitter(image.permute(0, 3, 1, 2), gains) / 255)
+    assert torch.equal(ready.labels, plain.prepared().labels)
 
 
 # ---- whole images

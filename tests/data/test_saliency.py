@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from faircl.data.loader import Augmentation, Batch, StepDataset
+from faircl.data.batch import SentBatch
+from faircl.data.loader import Augmentation, StepDataset
 from faircl.data.readers import FolderConfig, SceneConfig
 from faircl.data.saliency import SaliencyMaps
 from faircl.data.sample import IGNORE
@@ -104,10 +105,10 @@ def test_salient_pixels_go_through_crops_flips_and_padding_exactly_as_labels_do(
     dataset = StepDataset(data, "train", images, identity, None, augmentation, 0, 0, saliency=SaliencyMaps(tmp_path))
     seen = padded = 0
     for draw in range(0, 60, 4):
-        batch = Batch.collate([dataset[draw + k, k] for k in range(4)])
+        batch = SentBatch.collate([dataset[draw + k, k] for k in range(4)]).prepared()
         assert batch.salient.dtype == torch.bool
         assert torch.equal(batch.salient, batch.labels == 2)
-        assert torch.equal(batch.prepared().to(torch.device("cpu")).salient, batch.salient)
+        assert torch.equal(batch.to(torch.device("cpu")).salient, batch.salient)
         seen += bool(batch.salient.any())
         padded += bool((batch.labels == IGNORE).any())
     assert seen > 10

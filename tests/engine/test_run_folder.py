@@ -206,6 +206,7 @@ def test_damaged_run_folders_are_reported(tiny_run, tmp_path):
 def other(value: object) -> object:
     """Any valid value but this one."""
     choices = {"fp32": "bf16", "auto": "cpu", "never": "later", "sgd": "adamw", "poly": "cosine", "full": "plop"}
+    choices |= {"workers": "device", "none": "memory"}
     if isinstance(value, str):
         return choices[value]
     if isinstance(value, bool):
@@ -223,7 +224,8 @@ def test_a_run_is_another_run_unless_only_its_speed_differs(section, tiny_run):
         changed = part.model_copy(update={key: other(getattr(part, key))})
         assert changed != part
         candidate = config.model_copy(update={section: changed})
-        if key in ("workers", "log_every", "tensorboard", "checkpointing") or (section, key) == ("eval", "batch"):
+        speed = ("workers", "cache", "log_every", "tensorboard", "checkpointing")
+        if key in speed or (section, key) == ("eval", "batch"):
             tiny_run.check_free(candidate, resume=True)
             continue
         with pytest.raises(UserError, match="already holds another run"):

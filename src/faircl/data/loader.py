@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,65 +16,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from faircl.data.batch import Batch as Batch
+from faircl.data.batch import Item as Item
+from faircl.data.batch import SentBatch
+from faircl.data.compact import SENT_IGNORE, as_tensor, compact, look_up
 from faircl.data.count_pool import cores
+from faircl.data.parcel import Ring
 from faircl.data.saliency import SaliencyMaps
-from faircl.data.sample import IGNORE, SegmentationData
+from faircl.data.sample import IGNORE, Mask, Sample, SegmentationData
 from faircl.data.sampling import CountedBatches
+from faircl.data.windows import SentWindows, Window
 from faircl.distributed import gather_objects
 from faircl.errors import UserError
 from faircl.scenario import apply_table
 from faircl.scenario.scenario import Table
 from faircl.seeding import generator
-from faircl.transforms import CentreCrop, Crop, jitter
+from faircl.transforms import CentreCrop, Crop, jitter_gains
 
 T = TypeVar("T")
-
-
-class Item(NamedTuple):
-    """One training window as a ``Batch`` has it, without the dimension of the batch."""
-
-    image: Tensor
-    labels: Tensor
-    assigned: Tensor | None
-    draw: int
-    salient: Tensor | None = None
-
-
-class Batch(NamedTuple):
-    """What a method sees.
-
-    Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
-    None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step;
-    salient (B, H, W) bool, pixels that saliency maps mark, or None where the data has none.
-    """
-
-    image: Tensor
-    labels: Tensor
-    assigned: Tensor | None
-    draws: Tensor
-    salient: Tensor | None = None
-
-    @classmethod
-    def collate(cls, items: Sequence[Item]) -> Batch:
-        """Stack items in their compact types: uint8 images, int32 labels."""
-        return cls(
-            torch.stack([item.image for item in items]),
-            torch.stack([item.labels for item in items]),
-            _stack([item.assigned for item in items]),
-            torch.tensor([item.draw for item in items]),
-            _stack([item.salient for item in items]),
-        )
-
-    def to(self, device: torch.device) -> Batch:
-        """Move the batch to a device."""
-        moved = (None if value is None else value.to(device, non_blocking=True) for value in self)
-        return Batch(*moved)  # type: ignore[arg-type]  # what may be None keeps its place
-
-    def prepared(self) -> Batch:
-        """Return the batch as methods and networks want it: images in the run's float type, int64 labels."""
-        image = self.image.to(torch.get_default_dtype()) / 255
-        assigned = None if self.assigned is None else self.assigned.long()
-        return self._replace(image=image, labels=self.labels.long(), assigned=assigned)
 
 
 class PackedArray(NamedTuple):
@@ -129,12 +90,28 @@ class Augmentation:
     jitter: float
 
 
+class Labelled(NamedTuple):
+    """An image, or a part of it, with the step's labels: image (H, W, 3); labels, assigned, salient (H, W), compact."""
+
+    image: NDArray[np.uint8]
+    labels: Mask
+    assigned: Mask | None
+    salient: NDArray[np.uint8] | None
+
+
+class Draw(NamedTuple):
+    """What is random about an item: its window and the gains of colour jitter."""
+
+    crop: Crop
+    gains: Tensor | None
+
+
 @dataclass(frozen=True)
-class StepDataset(Dataset[Item]):
+class StepDataset(Dataset[Item | Window]):
     """Training items of one step, addressed by (draw, image): the draw counts every item of the step ever made.
 
     ``tables`` has the label tables of images that have their own, by id: those of a replay memory. An image that no
-    label was assigned to has IGNORE there.
+    label was assigned to has IGNORE there. With ``cut_only`` items are windows that are yet to be resampled.
     """
 
     data: SegmentationData
@@ -147,41 +124,73 @@ class StepDataset(Dataset[Item]):
     step: int
     saliency: SaliencyMaps | None = None
     tables: Mapping[str, Table] = field(default_factory=dict)
+    cut_only: bool = False
 
-    def __getitem__(self, key: tuple[int, int]) -> Item:
+    def __getitem__(self, key: tuple[int, int]) -> Item | Window:
         """Read, label and augment one image."""
         draw, index = key
         id = self.images[index]
         sample = self.data.read(self.split, id)
-        rng = generator(self.seed, "augment", self.step, draw)
-        crop = Crop.draw(
-            rng, sample.mask.shape, self.augmentation.crop, self.augmentation.scale, self.augmentation.flip
+        crop, gains = self.draw(draw, sample.mask.shape)
+        place, crop = crop.within(sample.mask.shape)
+        image, labels, assigned, salient = self.labelled(id, sample, place)
+        if self.cut_only:
+            cut = torch.from_numpy(image if image.flags.writeable else image.copy())
+            marked = None if salient is None else torch.from_numpy(salient).bool()
+            return Window(cut, as_tensor(labels), _tensor(assigned), marked, crop, draw, gains)
+        return Item(
+            crop.image(image),
+            as_tensor(crop.mask(labels, SENT_IGNORE)),
+            None if assigned is None else as_tensor(crop.mask(assigned, SENT_IGNORE)),
+            draw,
+            None if salient is None else torch.from_numpy(crop.mask(salient, fill=0)).bool(),
+            gains,
         )
-        labels = crop.mask(apply_table(self.tables.get(id, self.table), sample.mask))
-        assigned = None if self.assigned is None else _int32(self._assigned(self.assigned, id, crop, labels))
-        image = jitter(crop.image(sample.image), rng, self.augmentation.jitter)
-        salient = None
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of an item on its way, at most, unless it is a window that shrinks."""
+        # Image, labels, assigned labels and saliency; and some numbers.
+        return 8 * self.augmentation.crop**2 + 256
+
+    def draw(self, draw: int, shape: tuple[int, ...]) -> Draw:
+        """Draw the window of an item, for an image of a shape (H, W)."""
+        rng, a = generator(self.seed, "augment", self.step, draw), self.augmentation
+        crop = Crop.draw(rng, (shape[0], shape[1]), a.crop, a.scale, a.flip)
+        return Draw(crop, jitter_gains(rng, a.jitter))
+
+    def labelled(self, id: str, sample: Sample, place: tuple[slice, slice]) -> Labelled:
+        """Give a part of an image the step's labels."""
+        _, image, mask = sample
+        labels = look_up(self.tables.get(id, self.table), mask[place])
+        assigned, salient = None, None
+        if self.assigned is not None:
+            given = self.assigned[id][place] if id in self.assigned else np.full(labels.shape, IGNORE, np.uint16)
+            assigned = compact(given)
         if self.saliency is not None:
-            salient = torch.from_numpy(crop.mask(self.saliency.read(id, sample.mask.shape), fill=0) > 0)
-        return Item(image, _int32(labels), assigned, draw, salient)
-
-    @staticmethod
-    def _assigned(given: AssignedLabels, id: str, crop: Crop, labels: NDArray[np.uint16]) -> NDArray[np.uint16]:
-        return crop.mask(given[id]) if id in given else np.full_like(labels, IGNORE)
+            salient = self.saliency.read(id, mask.shape)[place].astype(np.uint8)
+        return Labelled(image[place], labels, assigned, salient)
 
 
-def train_loader(dataset: StepDataset, batches: CountedBatches, workers: int, pin: bool = False) -> Iterator[Batch]:
+def train_loader(
+    dataset: StepDataset, batches: CountedBatches, workers: int, pin: bool = False
+) -> Iterator[SentBatch | SentWindows]:
     """Yield this process's share of all batches of a step."""
-    loader: Iterable[Batch] = DataLoader(
+    import_module("torchvision.io")  # JPEGs are then decoded by it; once here, and not once in every worker
+    workers = min(workers, cores())  # what is computed does not depend on it
+    fork = workers > 0 and sys.platform == "linux"  # where it is safe: workers then see all memory, uncopied
+    ring = Ring(workers, batches.items * dataset.item_bytes) if fork else None
+    collate = SentWindows.collate if dataset.cut_only else SentBatch.collate
+    loader: Iterable[SentBatch | SentWindows] = DataLoader(
         dataset,
         batch_sampler=batches,
-        num_workers=min(workers, cores()),  # what is computed does not depend on it
-        collate_fn=Batch.collate,
+        num_workers=workers,
+        collate_fn=partial(collate, ring=ring),
         pin_memory=pin,
-        # Where it is safe, a fork shares cached samples and assigned labels with the workers, uncopied.
-        multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+        multiprocessing_context="fork" if fork else None,
     )
-    yield from _in_words(loader)
+    for batch in _in_words(loader):
+        yield batch.kept()  # pinned batches are already
 
 
 def _in_words(items: Iterable[T]) -> Iterator[T]:
@@ -236,11 +245,9 @@ def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator
         yield group
 
 
-def _stack(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Stack what all items have, or none of them."""
-    present = [part for part in parts if part is not None]
-    return torch.stack(present) if present else None
-
-
 def _int32(labels: NDArray[np.uint16]) -> Tensor:
     return torch.from_numpy(labels.astype(np.int32))
+
+
+def _tensor(labels: Mask | None) -> Tensor | None:
+    return None if labels is None else as_tensor(labels)

@@ -84,6 +84,7 @@ class CountedBatches(Sampler[list[tuple[int, int]]]):
 
     def __init__(self, streams: Sequence[Stream], batches: int) -> None:
         self.streams, self.batches = tuple(streams), batches
+        self.items = sum(stream.items for stream in streams)
 
     def __len__(self) -> int:
         return self.batches

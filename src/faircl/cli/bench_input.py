@@ -1,0 +1,85 @@
+"""``faircl bench input``: how many training windows per second reach the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from faircl.cli.output import Json, console, print_json
+from faircl.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from faircl.engine.bench_input import InputSize, InputSpeed
+
+
+def bench_input_command(
+    images: Annotated[int, typer.Option(min=1, help="Images drawn and written for the purpose.")] = 240,
+    width: Annotated[int, typer.Option(min=8, help="Width of an image.")] = 683,
+    height: Annotated[int, typer.Option(min=8, help="Height of an image.")] = 512,
+    size: Annotated[int, typer.Option(min=8, help="Side of a training window.")] = 512,
+    batch: Annotated[int, typer.Option(min=1, help="Windows per batch.")] = 24,
+    workers: Annotated[
+        list[int] | None, typer.Option(min=0, help="Worker processes; may be repeated. Default: as many as cores.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Seconds timed per row.")] = 5.0,
+    as_json: Json = False,
+) -> None:
+    """Time the input side: JPEGs and PNG masks on disk to augmented batches on the device, by every setting of train.
+
+    Ratios are to a plain loader: Pillow, resizing of the whole image, floats made by the workers, torch's DataLoader.
+    Images are drawn, written to a temporary folder and read from the system's file cache. Without a GPU, what would
+    happen there is left out.
+
+    [bold]Examples[/bold]
+
+    faircl bench input
+
+    faircl bench input --workers 1 --workers 4 --seconds 10
+
+    faircl bench input --width 2048 --height 1024 --images 60 --json
+    """
+    from faircl.data.count_pool import cores
+    from faircl.distributed import join, launched
+    from faircl.engine.bench_input import InputSize, bench_input
+    from faircl.engine.environment import environment
+    from faircl.progress import ConsoleReporter
+
+    join()
+    if launched() > 1:
+        raise UserError("faircl bench input times one process; start it without torchrun.")
+    about = InputSize(images, width, height, size, batch, seconds)
+    rows, file_bytes = bench_input(about, workers or [cores()], ConsoleReporter())
+    if as_json:
+        facts = {"jpeg_kilobytes": file_bytes / 1e3, "environment": environment()}
+        print_json({**vars(about), **facts, "rows": [row.to_json() for row in rows]})
+    else:
+        console().print(_table(rows, about, file_bytes, environment()))
+
+
+def _table(rows: list[InputSpeed], about: InputSize, file_bytes: float, facts: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    title = (
+        f"{about.width}×{about.height} JPEGs of {file_bytes / 1e3:.0f} kB and PNG masks; batch {about.batch} of "
+        f"{about.size}×{about.size}"
+    )
+    caption = (
+        f"{facts['cpu']}, {facts['cores']} cores; GPU: {facts['gpu']}; torch {facts['torch']}; "
+        f"commit {facts['commit'] or 'unknown'}"
+    )
+    table = Table(title=title, caption=caption, header_style="bold", box=None)
+    for column in ("way", "workers", "crops/s", "core ms/crop", "MB/s", "speed"):
+        table.add_column(column, no_wrap=True, justify="left" if column == "way" else "right")
+    for row in rows:
+        table.add_row(
+            row.way,
+            str(row.workers),
+            f"{row.crops_per_second:.0f}",
+            "–" if row.core_milliseconds is None else f"{row.core_milliseconds:.2f}",
+            f"{row.megabytes_per_second:.0f}",
+            f"{row.ratio:.2f}×",
+        )
+    return table
