@@ -39,6 +39,8 @@ class PrototypeBank(nn.Module):
         """Momentum of the step at hand."""
         self.goes_on = False
         """Whether the step's prototypes start from their values and not from the step's first features."""
+        self.untouched = True
+        """Whether the step's queues are still empty."""
         self._resize(0)
         self.restored()
 
@@ -85,7 +87,7 @@ class PrototypeBank(nn.Module):
         self._resize(classes)
         self.filled.zero_()
         self.head.zero_()
-        self.pace, self.goes_on = momentum, goes_on
+        self.pace, self.goes_on, self.untouched = momentum, goes_on, True
 
     def restored(self) -> None:
         """List the moving classes, once for a step: at every batch it would make the device wait."""
@@ -102,6 +104,8 @@ class PrototypeBank(nn.Module):
         if not len(self.moving) or (not len(labels) and world_size() == 1):
             return
         keys, pixels = self._candidates(labels, keys, min(quota, self.length))
+        if self.untouched:
+            self.queue, self.untouched = self.queue.to(features.dtype), False  # no finer than what it holds
         rows = _rows(features, pixels.flatten()).to(self.queue.dtype).view(*pixels.shape, self.width)
         keys, rows = _smallest(keys, rows)
         entered = keys != _NO_KEY
@@ -147,7 +151,7 @@ class PrototypeBank(nn.Module):
     @torch.no_grad()
     def _move(self, moving: Tensor, fresh: Tensor) -> None:
         used = torch.arange(self.length, device=self.queue.device) < self.filled[:, None]
-        mean = (self.queue * used[..., None]).sum(1) / self.filled.clamp_min(1)[:, None]
+        mean = (self.queue * used[..., None]).sum(1, dtype=self.prototypes.dtype) / self.filled.clamp_min(1)[:, None]
         moved = self.pace * self.prototypes + (1 - self.pace) * mean
         target = torch.where(fresh[:, None], mean, moved)
         self.prototypes = torch.where(moving[:, None], target, self.prototypes)

@@ -84,12 +84,23 @@ class TrainConfig(Section):
     )
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     workers: int = Field(0, ge=0, description="processes that read and augment")
+    augment: Literal["workers", "device"] = Field(
+        "workers", description="where windows are resampled: by the workers, or on the device, to one level of colour"
+    )
+    cache: Literal["none", "memory", "disk", "gpu"] = Field(
+        "none",
+        description="where a step's decoded images are kept: nowhere, in memory, in files of the cache folder (disk), "
+        "or on the training device (gpu, with augment: device)",
+    )
     threads: int = Field(0, ge=0, description="CPU threads; 0: torch's choice")
     frozen_norm: Literal["never", "later", "always"] = Field(
         "never", description="when BatchNorm keeps its running statistics"
     )
     checkpointing: bool = Field(
         False, description="compute the backbone's activations twice instead of keeping them: less memory, more time"
+    )
+    graphs: bool = Field(
+        True, description="replay the network from CUDA graphs on a single GPU: less work for the host, same numbers"
     )
     sync_norm: Literal["auto", "always", "never"] = Field(
         "auto", description="BatchNorm over the batches of all GPUs; auto: where there are several"
@@ -104,6 +115,12 @@ class TrainConfig(Section):
         if not 0 < scale[0] <= scale[1]:
             raise ValueError(f"zoom must be 0 < low ≤ high, found {list(scale)}")
         return scale
+
+    @model_validator(mode="after")
+    def _cut_on_device(self) -> Self:
+        if self.cache == "gpu" and self.augment != "device":
+            raise ValueError("cache gpu cuts windows on the device; set augment to device as well")
+        return self
 
 
 class EvalConfig(Section):

@@ -20,6 +20,7 @@ ROW = {
     "peak_gib",
     "time_ratio",
     "memory_ratio",
+    "speed",
     "passes",
     "extra",
 }
@@ -183,6 +184,13 @@ def test_nothing_to_time_is_refused(option, cli):
     assert (result.code, result.out) == (2, "")
     assert option in result.err
     assert "Traceback" not in result.err
+
+
+def test_peers_come_first_and_unknown_ones_are_refused(cli, refused):
+    found = parsed(cli("bench", "step", "--model", NARROW, *TINY, "--peer", "eager", "--json"))
+    assert [row["method"] for row in found["rows"]] == ["plain eager", "cross-entropy", "FairCL"]
+    assert found["rows"][0]["speed"] == 1
+    refused("--peer is 'lazy'; expected eager or compiled", "bench", "step", "--peer", "lazy")
 
 
 def test_methods_side_by_side(cli):

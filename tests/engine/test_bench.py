@@ -145,17 +145,44 @@ def test_rows_are_medians_and_ratios_to_the_first():
         "ours": [Timed(seconds, 3 * 2**30, 2, 7) for seconds in (0.5, 0.3, 0.9)],
     }
     name = "small width=8 embedding=8"
-    first, second = bench._rows(config("optim.accumulate=3", batch=4), 99, timed, memory=True)
-    assert first == StepTime(name, "plain", 99, 200.0, (100.0, 400.0), pytest.approx(60), 2.0, 1.0, 1.0, 1, 0)
+    first, second = bench._rows(config("optim.accumulate=3", batch=4), 99, timed, "plain", memory=True)
+    assert first == StepTime(name, "plain", 99, 200.0, (100.0, 400.0), pytest.approx(60), 2.0, 1.0, 1.0, None, 1, 0)
     spread, ratio = (300.0, 900.0), pytest.approx(2.5)
-    assert second == StepTime(name, "ours", 99, 500.0, spread, pytest.approx(24), 3.0, ratio, 1.5, 2, 7)
-    assert [row.memory_ratio for row in bench._rows(config(), 99, timed, memory=False)] == [None, None]
+    assert second == StepTime(name, "ours", 99, 500.0, spread, pytest.approx(24), 3.0, ratio, 1.5, None, 2, 7)
+    assert [row.memory_ratio for row in bench._rows(config(), 99, timed, "plain", memory=False)] == [None, None]
+
+
+def test_speed_is_against_the_plain_eager_step():
+    timed = {
+        "plain eager": [Timed(0.6, 0, 1, 0)],
+        "plain compiled": [Timed(0.3, 0, 1, 0)],
+        "ours": [Timed(0.2, 0, 1, 0)],
+    }
+    rows = list(bench._rows(config(), 99, timed, "ours", memory=False))
+    assert [row.speed for row in rows] == pytest.approx([1, 2, 3])
+    assert [row.time_ratio for row in rows] == pytest.approx([3, 1.5, 1])
+
+
+@pytest.mark.parametrize("model", ["small", "{name: segformer, variant: b0}"])
+def test_the_plain_peer_makes_real_updates(model, silent, monkeypatch):
+    updates, peer_step = [], bench.peer_step
+
+    def watched(*args):
+        update = peer_step(*args)
+        return lambda: updates.append(update()) or updates[-1]
+
+    monkeypatch.setattr(bench, "peer_step", watched)
+    rows = bench_step([config(f"model={model}")], METHODS, FEW, silent(), ["eager"])
+    assert [row.method for row in rows] == ["plain eager", "plain", "ours"]
+    assert len(updates) == bench.WARM + FEW.iterations
+    assert updates[-1] < updates[0]  # the one batch is learned
+    assert rows[0].speed == 1
 
 
 def test_methods_take_turns(silent, monkeypatch):
     order, taken = [], iter([3.0, 6.0, 1.0, 5.0, 2.0, 4.0])
 
-    def fake(config, name, model, fabric, size):
+    def fake(config, name, model, fabric, size, reporter):
         order.append(name)
         return Timed(next(taken), 0, 1, 0)
 
@@ -191,16 +218,16 @@ def test_parameters_are_those_after_growing(silent, monkeypatch):
     ],
 )
 def test_rows_name_the_network(model, label):
-    (row,) = bench._rows(config(f"model={model}"), 9, {"plain": [Timed(1.0, 0, 1, 0)]}, memory=False)
+    (row,) = bench._rows(config(f"model={model}"), 9, {"plain": [Timed(1.0, 0, 1, 0)]}, "plain", memory=False)
     assert row.model == label
 
 
 def test_a_network_is_timed_from_its_first_weights_every_time(silent, monkeypatch):
     starts, time_method = [], bench._time_method
 
-    def watched(config, name, model, fabric, size):
+    def watched(config, name, model, *rest):
         starts.append({key: value.clone() for key, value in model.state_dict().items()})
-        return time_method(config, name, model, fabric, size)
+        return time_method(config, name, model, *rest)
 
     monkeypatch.setattr(bench, "_time_method", watched)
     chosen = config()

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from faircl.cli.bench_evaluation import bench_evaluation_command
+from faircl.cli.bench_input import bench_input_command
+from faircl.cli.bench_loss import bench_loss_command
 from faircl.cli.output import WIDE, Json, Set, console, print_json
 from faircl.errors import UserError
 
@@ -14,8 +17,12 @@ if TYPE_CHECKING:
 
     from faircl.config import RunConfig
     from faircl.engine.bench import StepTime
+    from faircl.engine.bench_peers import Peer
 
 app = typer.Typer(help="Time what training costs, side by side in one run.", no_args_is_help=True)
+app.command("input")(bench_input_command)
+app.command("loss")(bench_loss_command)
+app.command("evaluation")(bench_evaluation_command)
 METHODS = (("cross-entropy", "finetune"), ("FairCL", "faircl"))
 
 
@@ -39,6 +46,12 @@ def step(
         list[str] | None,
         typer.Option("--model", help="A network, or '{name: …, …}' with its settings. May be repeated."),
     ] = None,
+    peers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--peer", help="A plain step to compare with: eager, or compiled (minutes of compiling). May be repeated."
+        ),
+    ] = None,
     classes: Classes = 151,
     old: Old = 101,
     batch: BatchSize = 24,
@@ -60,6 +73,8 @@ def step(
 
     faircl bench step --model '{name: segformer, variant: b0}' --batch 4 --size 128 --precision fp32
 
+    faircl bench step --peer eager --peer compiled --json
+
     faircl bench step --model small --batch 8 --size 96 --precision fp32 --set method.fairness=kl --json
     """
     from faircl.distributed import join, launched
@@ -74,7 +89,8 @@ def step(
         _config(model, batch, size, precision, settings or [])
         for model in models or ("{name: deeplabv3, backbone: resnet101, stride: 16}", "{name: segformer, variant: b3}")
     ]
-    rows = bench_step(configs, METHODS, BenchSize(old, classes, iterations, rounds), ConsoleReporter())
+    chosen = _peers(peers or [])
+    rows = bench_step(configs, METHODS, BenchSize(old, classes, iterations, rounds), ConsoleReporter(), chosen)
     used = configs[0].train  # --set has the last word
     about = {"classes": classes, "old": old, "batch": used.batch, "size": used.crop, "precision": used.precision}
     if as_json:
@@ -144,6 +160,15 @@ def methods(
         console().print(_table(rows, about, environment()))
 
 
+def _peers(names: list[str]) -> list[Peer]:
+    from faircl.engine.bench_peers import PEERS
+
+    for name in names:
+        if name not in PEERS:
+            raise UserError(f"--peer is '{name}'; expected {' or '.join(PEERS)}.")
+    return [peer for peer in PEERS if peer in names]
+
+
 def _config(model: str, batch: int, size: int, precision: str, settings: list[str]) -> RunConfig:
     from faircl.config import resolve
 
@@ -174,7 +199,8 @@ def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -
     first = ("network",) if len(networks) > 1 else ()
     wide = console().width >= WIDE
     spread = ("from", "to") if wide else ()
-    columns = (*first, "method", "passes", "ms", *spread, "images/s", "peak GiB", "time", "memory", "kept")
+    speed = ("speed",) if any(row.speed is not None for row in rows) else ()
+    columns = (*first, "method", "passes", "ms", *spread, "images/s", "peak GiB", "time", "memory", *speed, "kept")
     caption = f"{where}; torch {facts['torch']}; commit {facts['commit'] or 'unknown'}"
     table = Table(title=title, caption=caption, header_style="bold", box=None)
     for column in columns:
@@ -193,6 +219,7 @@ def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -
             memory[0],
             f"{row.time_ratio:.3f}×",
             memory[1],
+            *((f"{row.speed:.2f}×" if row.speed else "–",) if speed else ()),
             f"{row.extra:,}",
         )
     return table

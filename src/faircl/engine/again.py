@@ -12,7 +12,7 @@ from faircl.data.sample import SegmentationData
 from faircl.distributed import join, on_first
 from faircl.engine.checkpoint import load_step
 from faircl.engine.evaluate import evaluate
-from faircl.engine.network import build_model
+from faircl.engine.network import build_model, place
 from faircl.engine.run_folder import RunFolder
 from faircl.engine.runtime import make_fabric, only_first, process_settings
 from faircl.errors import UserError
@@ -62,7 +62,7 @@ def evaluate_again(
             model = build_model(config, pretrained=False)
             load_step(folder.step_path(one), model, None)
             metrics = evaluate(
-                model.to(fabric.device),
+                place(model, fabric.device),
                 data,
                 split,
                 scenario,

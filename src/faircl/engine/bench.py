@@ -10,8 +10,9 @@ import copy
 import gc
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -22,10 +23,12 @@ from torch import Tensor
 from faircl.config import RunConfig
 from faircl.data.loader import Batch
 from faircl.data.sample import BACKGROUND
+from faircl.engine.bench_peers import Peer, peer_step
+from faircl.engine.graphs import replayed
 from faircl.engine.make_method import balance_method
-from faircl.engine.network import build_model, check_network, set_training_mode
+from faircl.engine.network import build_model, check_network, place, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
-from faircl.engine.runtime import make_fabric, memory_in_words, process_settings
+from faircl.engine.runtime import fused, make_fabric, memory_in_words, one_size, process_settings
 from faircl.engine.update import Update, Updater, one_behind
 from faircl.errors import UserError
 from faircl.methods.base import Method, StepContext
@@ -33,6 +36,8 @@ from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.registry import METHODS
 
+WARM = 8
+"""Updates before those that are timed."""
 BLOCK = 16
 """Side of the squares that random labels are made of: about what objects are to a network's stride."""
 
@@ -41,6 +46,7 @@ BLOCK = 16
 class StepTime:
     """What one update of a method costs, the median of the rounds; ratios are to the first method of the network.
 
+    ``speed``: images per second over those of the plain eager step of the same run, where that was timed.
     ``passes``: forward passes per update, the old network's included. ``extra``: numbers kept beside the network at a
     later step: a copy of the old network, and what the method carries from step to step.
     """
@@ -54,6 +60,7 @@ class StepTime:
     peak_gib: float | None
     time_ratio: float
     memory_ratio: float | None
+    speed: float | None
     passes: int
     extra: int
 
@@ -80,9 +87,13 @@ class BenchSize:
 
 
 def bench_step(
-    configs: Sequence[RunConfig], methods: Sequence[tuple[str, str]], size: BenchSize, reporter: Reporter
+    configs: Sequence[RunConfig],
+    methods: Sequence[tuple[str, str]],
+    size: BenchSize,
+    reporter: Reporter,
+    peers: Sequence[Peer] = (),
 ) -> list[StepTime]:
-    """Time an update of a later step for every network (one configuration each) and method.
+    """Time an update of a later step for every network (one configuration each) and method, and plain peers of it.
 
     ``methods`` are (label, name); the one that is each configuration's own takes its settings from there.
     """
@@ -92,15 +103,22 @@ def bench_step(
             fabric = make_fabric(config.train)
             network = build_model(config, pretrained=False)
             check_network(config, network)
-            timed: dict[str, list[Timed]] = {label: [] for label, _ in methods}
-            with reporter.task(f"{_label(config)}", size.rounds * len(methods)) as task:
+            trials: dict[str, Callable[[], Timed]] = {
+                f"plain {peer}": partial(_time_peer, config, peer, network, fabric, size) for peer in peers
+            }
+            trials |= {
+                label: partial(_time_method, config, name, network, fabric, size, reporter) for label, name in methods
+            }
+            timed: dict[str, list[Timed]] = {label: [] for label in trials}
+            with reporter.task(f"{_label(config)}", size.rounds * len(trials)) as task:
                 for _ in range(size.rounds):
-                    for label, name in methods:
-                        one = _time_method(config, name, copy.deepcopy(network), fabric, size)
+                    for label, trial in trials.items():
+                        one = trial()
+                        _let_go(fabric.device)
                         timed[label].append(one)
                         task.advance(f"{label} {1e3 * one.seconds:.1f} ms")
             weights = sum(p.numel() for p in network.parameters()) + size.classes * (network.embedding_width + 1)
-            found += _rows(config, weights, timed, fabric.device.type == "cuda")
+            found += _rows(config, weights, timed, methods[0][0], fabric.device.type == "cuda")
     return found
 
 
@@ -113,9 +131,12 @@ class Timed(NamedTuple):
     extra: int
 
 
-def _rows(config: RunConfig, parameters: int, timed: dict[str, list[Timed]], memory: bool) -> Iterator[StepTime]:
-    first = next(iter(timed))
+def _rows(
+    config: RunConfig, parameters: int, timed: dict[str, list[Timed]], first: str, memory: bool
+) -> Iterator[StepTime]:
     base = statistics.median(one.seconds for one in timed[first])
+    plain = timed.get("plain eager")
+    plain_time = statistics.median(one.seconds for one in plain) if plain else None
     peaks = {label: max(one.peak for one in rounds) for label, rounds in timed.items()}
     images = config.train.batch * config.optim.accumulate
     for label, rounds in timed.items():
@@ -131,27 +152,40 @@ def _rows(config: RunConfig, parameters: int, timed: dict[str, list[Timed]], mem
             peak_gib=peaks[label] / 2**30 if memory else None,
             time_ratio=middle / base,
             memory_ratio=peaks[label] / peaks[first] if memory else None,
+            speed=None if plain_time is None else plain_time / middle,
             passes=rounds[0].passes,
             extra=rounds[0].extra,
         )
 
 
-def _time_method(config: RunConfig, name: str, model: Segmenter, fabric: Fabric, size: BenchSize) -> Timed:
+def _time_peer(config: RunConfig, peer: Peer, network: Segmenter, fabric: Fabric, size: BenchSize) -> Timed:
+    """Time an update of a plain network; compiling is not timed."""
+    batch = _random_batch(config, 0, (0, size.classes), 0, assigned=False).to(fabric.device)
+    update = peer_step(copy.deepcopy(network), size.classes, fabric, batch.image, batch.labels, peer)
+    for _ in range(WARM):
+        update()
+    _reset_peak(fabric.device)
+    started = _now(fabric.device)
+    for _ in range(size.iterations):
+        update()
+    return Timed((_now(fabric.device) - started) / size.iterations, _peak(fabric.device), 1, 0)
+
+
+def _time_method(
+    config: RunConfig, name: str, network: Segmenter, fabric: Fabric, size: BenchSize, reporter: Reporter
+) -> Timed:
     """Time an update of a later step."""
+    model = copy.deepcopy(network)
     table = METHODS.get(name)
     method: Method = table(config.method if name == config.method.name else table.Config(name=name), model)
     balance_method(method, config)
     device = fabric.device
-    model.to(device)
+    place(model, device)
     method.to(device)
     # A short first step gives the method what it takes from one: old classes, prototypes, statistics.
-    _run(config, method, model, fabric, 0, (0, size.old_classes), 6, timed=False)
-    timed = _run(config, method, model, fabric, 1, (size.old_classes, size.classes), size.iterations, timed=True)
-    del method, model
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    return timed
+    _run(config, method, model, fabric, reporter, 0, (0, size.old_classes), 6, timed=False)
+    later = (size.old_classes, size.classes)
+    return _run(config, method, model, fabric, reporter, 1, later, size.iterations, timed=True)
 
 
 def _run(
@@ -159,6 +193,7 @@ def _run(
     method: Method,
     model: Segmenter,
     fabric: Fabric,
+    reporter: Reporter,
     step: int,
     classes: tuple[int, int],
     iterations: int,
@@ -169,10 +204,10 @@ def _run(
     teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(context) else None
     model.eval().requires_grad_(True)
     method.begin_step(context)
-    optimizer = make_optimizer(config.optim, model, step)
+    optimizer = make_optimizer(config.optim, model, step, fused=fused(config.train, fabric))
     network, optimizer = fabric.setup(model, optimizer)
     set_training_mode(model, config, step)
-    warm = max(8, getattr(config.method, "period", 0) + 2) if timed else 0
+    warm = max(WARM, getattr(config.method, "period", 0) + 2) if timed else 0
     total = warm + iterations
     updater = Updater(
         fabric, method, network, optimizer, make_schedule(config.optim, optimizer, total), config.optim, teacher
@@ -189,10 +224,11 @@ def _run(
                 started = _now(fabric.device)
             yield updater.update(batches, step, number)
 
-    for update in one_behind(updates()):
-        update.terms()
+    with one_size(config.train), replayed(model, method, config.train, fabric.device, reporter):
+        for update in one_behind(updates()):
+            update.terms()
     seconds = (_now(fabric.device) - started) / iterations
-    peak = torch.cuda.max_memory_allocated(fabric.device) if fabric.device.type == "cuda" else 0
+    peak = _peak(fabric.device)
     copied = sum(parameter.numel() for parameter in teacher.parameters()) if teacher is not None else 0
     method.end_step(context)
     kept = sum(value.numel() for value in method.state_dict().values())
@@ -249,4 +285,18 @@ def _now(device: torch.device) -> float:
 
 def _reset_peak(device: torch.device) -> None:
     if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peak(device: torch.device) -> int:
+    """Bytes that torch held at most: of those in use alone, what CUDA graphs keep for themselves would not be seen."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
+
+
+def _let_go(device: torch.device) -> None:
+    """Give back what the last trial held."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

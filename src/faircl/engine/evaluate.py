@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from faircl.data.loader import WholeImages, same_size_batches
 from faircl.data.sample import Mask, SegmentationData
 from faircl.distributed import global_sum, share_of
+from faircl.losses.scores import largest_channel
 from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -25,8 +25,7 @@ from faircl.transforms import CentreCrop
 def predict(model: Segmenter, images: Tensor) -> Tensor:
     """Return the channel of every pixel, (B, H, W), for images (B, 3, H, W) uint8."""
     logits = model(images.to(model.mean.device).to(model.mean.dtype) / 255).logits
-    # One image at a time: full-resolution logits of a whole batch would be by far the largest tensor around.
-    return torch.cat([_upsample(one, images.shape[-2:]).argmax(1) for one in logits.split(1)])
+    return largest_channel(logits, images.shape[-2:])
 
 
 def evaluate(
@@ -88,10 +87,6 @@ def evaluating(model: Segmenter) -> Iterator[None]:
     model.eval()
     yield
     model.train(training)
-
-
-def _upsample(logits: Tensor, size: torch.Size) -> Tensor:
-    return F.interpolate(logits, size, mode="bilinear", align_corners=False)
 
 
 def _raw(channels: NDArray[np.int64], scenario: Scenario) -> Mask:

@@ -13,8 +13,10 @@ from faircl.models.segmenter import Part, Segmenter
 from faircl.sections import OptimConfig
 
 
-def make_optimizer(config: OptimConfig, model: Segmenter, step: int) -> torch.optim.Optimizer:
-    """Return a fresh optimiser for a step.
+def make_optimizer(
+    config: OptimConfig, model: Segmenter, step: int, fused: bool | None = None
+) -> torch.optim.Optimizer:
+    """Return a fresh optimiser for a step; ``fused`` moves all parameters in a few kernels.
 
     Parts with a factor of zero are frozen. What the method has frozen at the start of the step stays so.
     """
@@ -34,9 +36,11 @@ def make_optimizer(config: OptimConfig, model: Segmenter, step: int) -> torch.op
         if moving:
             groups.append({"params": moving, "lr": lr * factor, "name": part})
     if config.name == "adamw":
-        return torch.optim.AdamW(groups, betas=config.betas, weight_decay=config.weight_decay)
+        return torch.optim.AdamW(groups, betas=config.betas, weight_decay=config.weight_decay, fused=fused)
     nesterov = config.nesterov and config.momentum > 0
-    return torch.optim.SGD(groups, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=nesterov)
+    return torch.optim.SGD(
+        groups, momentum=config.momentum, weight_decay=config.weight_decay, nesterov=nesterov, fused=fused
+    )
 
 
 def make_schedule(config: OptimConfig, optimizer: torch.optim.Optimizer, iterations: int) -> LambdaLR:

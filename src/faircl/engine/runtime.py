@@ -31,15 +31,15 @@ _BUFFERS_STAY: dict[str, Any] = {
 }
 
 
-class LogitsInFull(MixedPrecision):
-    """Mixed precision whose output stays as it was computed, all but the logits.
+class OutputAsComputed(MixedPrecision):
+    """Mixed precision whose output stays as it was computed.
 
     Losses take what they need in full precision; float32 copies of every stage need not exist.
     """
 
     def convert_output(self, data: Any) -> Any:
-        """Give the logits full precision."""
-        return full_logits(data) if isinstance(data, SegOutput) else super().convert_output(data)
+        """Leave a network's output alone."""
+        return data if isinstance(data, SegOutput) else super().convert_output(data)
 
 
 def full_logits(output: SegOutput) -> SegOutput:
@@ -61,7 +61,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
     arithmetic: dict[str, Any] = {"precision": _TRUE.get(config.precision)}
     plugins: list[Any] = []
     if config.precision in _MIXED:
-        arithmetic, plugins = {}, [LogitsInFull(_MIXED[config.precision], device)]
+        arithmetic, plugins = {}, [OutputAsComputed(_MIXED[config.precision], device)]
     logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # it has advice on precision that is not ours
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Fabric warns of options that were chosen on purpose
@@ -91,6 +91,11 @@ def make_fabric(config: TrainConfig) -> Fabric:
     if config.threads:
         torch.set_num_threads(config.threads)  # Fabric has its own idea of it
     return fabric
+
+
+def fused(config: TrainConfig, fabric: Fabric) -> bool | None:
+    """Whether the optimiser is to be a fused one: on a GPU, but not with fp16, whose scaler must see the gradients."""
+    return True if fabric.device.type == "cuda" and config.precision != "fp16" else None
 
 
 def smallest_share(config: TrainConfig) -> int:
@@ -124,6 +129,20 @@ def process_settings(config: TrainConfig) -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
         torch.set_default_dtype(number)
+
+
+@contextmanager
+def one_size(config: TrainConfig) -> Iterator[None]:
+    """Let cuDNN try its algorithms for a while: worth it for training windows, all of one size, not for whole images.
+
+    Which one it takes may differ between runs, so deterministic runs do without.
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = not config.deterministic
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from faircl.data.loader import (
     StepDataset,
     WholeImages,
     same_size_batches,
-    train_loader,
 )
 from faircl.data.masks import write_mask
 from faircl.data.sample import Mask
@@ -34,12 +33,15 @@ from faircl.distributed import join, on_first, rank, share_buffers, share_of
 from faircl.engine.checkpoint import load_step, save_step
 from faircl.engine.environment import environment
 from faircl.engine.evaluate import evaluate, predict_masks
+from faircl.engine.graphs import replayed
+from faircl.engine.inputs import check_inputs, training_batches
 from faircl.engine.loggers import TrainLog, import_summary_writer
 from faircl.engine.make_method import check_balance, make_method
 from faircl.engine.network import (
     build_model,
     check_network,
     has_local_statistics,
+    place,
     set_training_mode,
     synchronise_norm,
     synchronised,
@@ -47,7 +49,15 @@ from faircl.engine.network import (
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, check_saliency, make_plan, open_data
 from faircl.engine.run_folder import RunFolder
-from faircl.engine.runtime import make_fabric, memory_in_words, only_first, process_settings, smallest_share
+from faircl.engine.runtime import (
+    fused,
+    make_fabric,
+    memory_in_words,
+    one_size,
+    only_first,
+    process_settings,
+    smallest_share,
+)
 from faircl.engine.update import Updater, one_behind, without_gradient
 from faircl.errors import UserError
 from faircl.files import writing
@@ -76,6 +86,7 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     with process_settings(config.train):
         fabric = make_fabric(config.train)
         data = open_data(config)
+        check_inputs(config.train, data)
         model = _network(config, fabric, pretrained=done == 0)
         if config.train.tensorboard:
             import_summary_writer()
@@ -127,7 +138,7 @@ class Trainer:
         records = on_first(partial(self.folder.all_records, before_step=first))
         if first > 0:
             load_step(self.folder.step_path(first - 1), self.model, self.method)
-        self.model.to(self.fabric.device)
+        place(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
         for step in range(first, len(self.scenario.steps)):
             self.reporter.say(f"step {step}: {self._about(step)} ({self._size(step)})")
@@ -172,7 +183,7 @@ class Trainer:
         """Make the updates of a step; return their seconds."""
         own = (rank(),) if rank() > 0 else ()
         torch.manual_seed(torch_seed(self.config.seed, "train", step, *own))  # dropout and the like
-        optimizer = make_optimizer(self.config.optim, self.model, step)
+        optimizer = make_optimizer(self.config.optim, self.model, step, fused=fused(self.config.train, self.fabric))
         network, optimizer = self.fabric.setup(self.model, optimizer)
         set_training_mode(self.model, self.config, step)
         self._say_local_statistics(step)
@@ -181,7 +192,11 @@ class Trainer:
         updater = Updater(self.fabric, self.method, network, optimizer, schedule, self.config.optim, teacher)
         batches = self._batches(step, iterations, assigned)
         started = time.monotonic()
-        with self.reporter.task(f"step {step} train", iterations) as task:
+        with (
+            one_size(self.config.train),
+            replayed(self.model, self.method, self.config.train, self.fabric.device, self.reporter),
+            self.reporter.task(f"step {step} train", iterations) as task,
+        ):
             for update in one_behind(
                 updater.update(batches, step, number, self.log.due(number, iterations))
                 for number in range(1, iterations + 1)
@@ -221,10 +236,8 @@ class Trainer:
             saliency=self.config.data.saliency_maps() if self.method.uses_saliency else None,
             tables=self.plan.memories[step].tables(self.scenario, step),
         )
-        batches = CountedBatches(self._streams(step), iterations * self.config.optim.accumulate)
-        pin = self.fabric.device.type == "cuda"
-        for batch in train_loader(dataset, batches, c.workers, pin):
-            yield batch.to(self.fabric.device).prepared()
+        order = CountedBatches(self._streams(step), iterations * self.config.optim.accumulate)
+        return training_batches(dataset, order, c, self.fabric.device, self.reporter)
 
     def _streams(self, step: int) -> list[Stream]:
         """Say what a batch is made of: images of the step and, where there are any, of the memory."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from faircl.data.loader import AssignedLabels, PackedArray
 from faircl.data.sample import IGNORE
 from faircl.distributed import global_sum
+from faircl.losses.scores import largest_channel
 
 DOUBT_LEVELS = 256
 
@@ -56,12 +57,11 @@ def assign_by_prototype(
 @torch.no_grad()
 def assign_by_softmax(logits: Tensor, size: torch.Size, *, doubt: bool = False) -> Assignment:
     """Classifier's choice at label size; doubt is the entropy of its softmax over log K. Logits (B, K, h, w)."""
+    if not doubt:
+        return Assignment(largest_channel(logits, size), None)
 
     def one(logits: Tensor) -> Assignment:
-        large = _upsample(logits, size)
-        if not doubt:
-            return Assignment(large.argmax(1), None)
-        log_p = large.log_softmax(1)
+        log_p = _upsample(logits, size).log_softmax(1)
         entropy = -(log_p.exp() * log_p).sum(1)
         return Assignment(log_p.argmax(1), entropy / math.log(max(logits.shape[1], 2)))
 

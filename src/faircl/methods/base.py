@@ -77,6 +77,10 @@ class Method(nn.Module):
     """Whether all classes are learned in a single step."""
     needs_attentions: ClassVar[bool] = False
     """Whether the engine must ask the networks for their attentions."""
+    uses_stages: bool = True
+    """Whether a loss reads the network's stages; where none does, gradients need not pass through them."""
+    takes_short_logits: ClassVar[bool] = False
+    """Whether its losses take logits of 16 bits, as mixed precision computes them; else they are given float32 ones."""
     needs_memory: ClassVar[bool] = False
     """Whether it makes no sense without a replay memory (the configuration's ``memory``)."""
     uses_saliency: ClassVar[bool] = False
@@ -215,6 +219,10 @@ def to_stride(labels: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
     """Take labels (B, H, W) at the centres of a coarser grid (B, h, w): nearest neighbour."""
     if labels.shape[-2:] == tuple(size):
         return labels
+    (high, wide), (rows, columns) = labels.shape[-2:], size
+    if high % rows == wide % columns == 0:  # a view: nothing is read that is not wanted
+        along, across = high // rows, wide // columns
+        return labels[..., along // 2 :: along, across // 2 :: across]
     # Labels up to 65535 are exact in float32; integer interpolation does not exist.
     return F.interpolate(labels[:, None].float(), tuple(size), mode="nearest-exact")[:, 0].long()
 

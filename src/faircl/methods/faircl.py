@@ -139,6 +139,7 @@ class FairCL(Method):
     summary = "prototype clustering, fairness from the class distribution, structural consistency; one pass"
     paper = "FairCL, NeurIPS 2023"
     needs = "one look at the step's images by the old network; a prototype per class"
+    takes_short_logits = True
 
     share: Tensor
     counted: Tensor
@@ -148,6 +149,7 @@ class FairCL(Method):
     def __init__(self, config: FairCLConfig, model: Segmenter) -> None:
         super().__init__(config, model)
         self.config = config
+        self.uses_stages = config.embedding == "backbone"
         width = model.embedding_width if config.embedding == "decoder" else model.stage_widths[-1]
         self.margin = config.margin * ((width / REFERENCE_WIDTH) ** 0.5 if config.scale_margin else 1.0)
         self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)

@@ -25,6 +25,8 @@ class FineTune(Method):
     name = "finetune"
     summary = "cross-entropy on the step's labels alone; forgets"
     paper = "lower bound of every table"
+    uses_stages = False
+    takes_short_logits = True
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy on the step's labels."""

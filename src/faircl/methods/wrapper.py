@@ -87,6 +87,16 @@ class Wrapper(Method):
         return self.inner.needs_memory
 
     @property
+    def takes_short_logits(self) -> bool:  # type: ignore[override]
+        """Whether the inner method takes logits of 16 bits."""
+        return self.inner.takes_short_logits
+
+    @property
+    def uses_stages(self) -> bool:  # type: ignore[override]
+        """Whether the inner method reads the stages."""
+        return self.inner.uses_stages
+
+    @property
     def uses_saliency(self) -> bool:  # type: ignore[override]
         """Whether the inner method wants saliency maps."""
         return self.inner.uses_saliency

@@ -8,17 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from faircl.models.resize import resize
+from faircl import kernels
+from faircl.models.resize import own_precision, resize
 
 
 class MlpDecoder(nn.Module):
     r"""Projects every stage to one width, upsamples to the finest and fuses.
 
-        embedding = ReLU(norm(Σ_s up(W_s · (P_s · x_s + b_s))))
+        embedding = ReLU(norm(Σ_s up(W_s·P_s · x_s) + Σ_s W_s·b_s))
 
     which is SegFormer's fusion W · concat_s up(P_s · x_s + b_s): a 1×1 convolution and an interpolation whose weights
-    sum to one commute, so the (B, S·D, h, w) concatenation never exists. ``bare`` leaves norm and ReLU out and repeats
-    pixels instead of interpolating, as FairCL's released code does.
+    sum to one commute, and two convolutions in a row are one: neither the (B, S·D, h, w) concatenation nor the D-wide
+    projections exist. ``bare`` leaves norm and ReLU out and repeats pixels instead of interpolating, as FairCL's
+    released code does.
 
     Shapes: stages (B, D_s, h_s, w_s) to embedding (B, D, h, w) at the first stage's stride.
     """
@@ -34,11 +36,33 @@ class MlpDecoder(nn.Module):
     def forward(self, stages: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding."""
         size = stages[0].shape[-2:]
-        # The coarsest stage comes first among the fused channels, as in the published weights.
-        weights = torch.split(self.fuse.weight, self.fuse.out_channels, 1)[::-1]
-        total, bias = None, self.fuse.bias
-        for stage, project, weight in zip(stages, self.projections, weights, strict=True):
-            part = resize(F.conv2d(project(stage), weight, bias), size, "nearest" if self.bare else "bilinear")
-            total, bias = (part if total is None else total + part), None
-        embedding: Tensor = self.activation(self.norm(total))
+        weights, bias = self._folded(stages[0].device.type)
+        # What all pixels have alike is added where there are fewest of them.
+        biases = [None] * (len(stages) - 1) + [bias]
+        parts = [F.conv2d(x, weight, b) for x, weight, b in zip(stages, weights, biases, strict=True)]
+        embedding: Tensor = self.activation(self.norm(self._added(parts, size)))
         return embedding
+
+    def _folded(self, device: str) -> tuple[list[Tensor], Tensor]:
+        """Return W_s·P_s of every stage as 1×1 convolutions (D, D_s, 1, 1), and Σ_s W_s·b_s (D,), in full precision."""
+        with own_precision(device):
+            # The coarsest stage comes first among the fused channels, as in the published weights.
+            fuse = torch.split(self.fuse.weight.flatten(1), self.fuse.out_channels, 1)[::-1]
+            states = [dict(project.named_parameters()) for project in self.projections]
+            weights = [w @ state["weight"].flatten(1) for w, state in zip(fuse, states, strict=True)]
+            biases = [w @ state["bias"] for w, state in zip(fuse, states, strict=True)]
+            bias = torch.stack(biases).sum(0)
+        return [
+            weight[:, :, None, None] for weight in weights
+        ], bias if self.fuse.bias is None else bias + self.fuse.bias
+
+    def _added(self, parts: list[Tensor], size: torch.Size) -> Tensor:
+        """Bring maps to a size and add them up."""
+        if not self.bare and len(parts) > 1 and kernels.usable(parts[0]):
+            from faircl.kernels.resample import add_upsampled
+
+            return add_upsampled(*parts)
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + resize(part, size, "nearest" if self.bare else "bilinear")
+        return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -18,8 +19,12 @@ def resize(x: Tensor, size: tuple[int, ...], mode: Literal["bilinear", "nearest"
     if x.shape[-2:] == size:
         return x
     corners = None if mode == "nearest" else False
-    device = x.device.type
-    if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+    with own_precision(x.device.type):
         return F.interpolate(x, size, mode=mode, align_corners=corners)
-    with torch.autocast(device, enabled=False):
-        return F.interpolate(x, size, mode=mode, align_corners=corners)
+
+
+def own_precision(device: str) -> AbstractContextManager[object]:
+    """Leave autocast for a while: what is computed keeps the precision of its operands."""
+    if device == "meta" or not torch.is_autocast_enabled(device):  # torch.compile understands this question
+        return nullcontext()
+    return torch.autocast(device, enabled=False)

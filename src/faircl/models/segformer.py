@@ -14,6 +14,7 @@ from faircl.errors import UserError
 from faircl.models.checkpointing import remembered
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import segformer_library_names, segformer_names
+from faircl.models.norms import speed_up_norms
 from faircl.models.resize import resize
 from faircl.models.segmenter import Segmenter
 from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
@@ -127,6 +128,7 @@ class MixTransformer(nn.Module):
             depths=list(size.depths), hidden_sizes=list(size.widths), drop_path_rate=drop_path, num_labels=1
         )
         self.stages: Any = SegformerModel(config).stages
+        speed_up_norms(self, before_products=self.blocks())
 
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""

@@ -6,7 +6,7 @@ logits at its own stride: whoever needs full resolution upsamples there, once, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from faircl.models.classifier import GrowingClassifier
 from faircl.parts import ModelConfig as ModelConfig
 
 Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
+Stages = tuple[Tensor, ...]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -51,6 +52,9 @@ class Segmenter(nn.Module):
     mean: Tensor
     std: Tensor
 
+    replay: Callable[[Tensor], tuple[Stages, Tensor]] | None = None
+    """What ``embed`` computes of an image, without attentions, from a recording; in training mode, while it is set."""
+
     def __init__(
         self,
         backbone: nn.Module,
@@ -76,13 +80,21 @@ class Segmenter(nn.Module):
         """Segment a batch of images (B, 3, H, W) in [0, 1]."""
         if attentions and not self.has_attentions:
             raise ValueError(f"network '{self.name}' has no attentions")
-        stages, maps = self.features((image - self.mean) / self.std, attentions)
-        embedding = self.decoder(stages)
+        image, maps = (image - self.mean) / self.std, None
+        if self.replay is not None and self.training and torch.is_grad_enabled():
+            stages, embedding = self.replay(image)
+        else:
+            stages, maps, embedding = self.embed(image, attentions)
         dropped = self.dropout(embedding)
         unknown = self.classifier.unknown_logit(dropped)
         return SegOutput(self.classifier(dropped), embedding, stages, maps, unknown)
 
-    def features(self, image: Tensor, attentions: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+    def embed(self, image: Tensor, attentions: bool) -> tuple[Stages, tuple[Tensor, ...] | None, Tensor]:
+        """Return stages, attentions where they are asked for, and embedding of a normalised image."""
+        stages, maps = self.features(image, attentions)
+        return stages, maps, self.decoder(stages)
+
+    def features(self, image: Tensor, attentions: bool) -> tuple[Stages, tuple[Tensor, ...] | None]:
         """Return stages and, where there are any and they are asked for, attentions of a normalised image."""
         return tuple(self.backbone(image)), None
 

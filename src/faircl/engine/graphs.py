@@ -1,0 +1,109 @@
+"""Replaying a network's kernels from CUDA graphs: one launch in the place of thousands.
+
+Training windows have one size and a step's network one shape, so forward and backward pass are recorded once and then
+replayed. The classifier, the losses and the optimiser stay as they are: they are few kernels, and methods may do there
+what they like.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from faircl.distributed import world_size
+from faircl.methods.base import Method
+from faircl.models.segmenter import Segmenter, Stages
+from faircl.progress import Reporter
+from faircl.sections import TrainConfig
+
+_SHORT = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@contextmanager
+def replayed(
+    model: Segmenter, method: Method, config: TrainConfig, device: torch.device, reporter: Reporter
+) -> Iterator[None]:
+    """Replay a network in training mode from graphs for a while, where that can be done.
+
+    Not with several processes, whose gradients meet while the backward pass runs, nor with attentions or activations
+    computed twice. A network that cannot be recorded is run as it is, and a note says so.
+    """
+    wanted = config.graphs and device.type == "cuda" and world_size() == 1
+    if wanted and not method.needs_attentions and not config.checkpointing:
+        try:
+            model.replay = _record(model, method.uses_stages, config, device)
+        except (RuntimeError, AssertionError) as error:
+            gc.collect()
+            reporter.say(
+                f"note: network '{model.name}' cannot be recorded as a CUDA graph and runs as it is, which costs time "
+                f"alone ({' '.join(str(error).split())[:200]}); train.graphs: false leaves the attempt out"
+            )
+    try:
+        yield
+    finally:
+        if model.replay is not None:
+            model.replay = None
+            gc.collect()  # a graph is part of a cycle, and holds the memory of all activations
+            torch.cuda.empty_cache()
+
+
+def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: torch.device) -> _Replay:
+    """Record both passes on an empty batch; statistics and random numbers are as if that had not happened."""
+    image = torch.zeros((config.batch, 3, config.crop, config.crop), device=device)
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    number = torch.cuda.get_rng_state(device)
+    if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):
+        # Graphs are recorded on a stream of their own, by design.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+    short = _SHORT.get(config.precision)
+    # Weights rounded by autocast must not outlive the recording.
+    arithmetic = nullcontext() if short is None else torch.autocast("cuda", short, cache_enabled=False)
+    with arithmetic:
+        replay = _Replay(model, image, uses_stages)
+    for buffer, before in zip(model.buffers(), buffers, strict=True):
+        buffer.copy_(before)
+    torch.cuda.set_rng_state(number, device)
+    torch.cuda.empty_cache()  # what recording needed beside the graphs
+    return replay
+
+
+class _Replay:
+    """A recorded network: normalised images to stages and embedding, as ``Segmenter.embed``."""
+
+    def __init__(self, model: Segmenter, image: Tensor, uses_stages: bool) -> None:
+        self.shape = image.shape
+        recorded = _Embedding(model, uses_stages)
+        self.run: Any = torch.cuda.make_graphed_callables(recorded, (image,), allow_unused_input=True)
+        self.stages = recorded.stages
+
+    def __call__(self, image: Tensor) -> tuple[Stages, Tensor]:
+        if image.shape != self.shape:
+            raise ValueError(f"recorded for images {tuple(self.shape)}, found {tuple(image.shape)}")
+        *stages, embedding = self.run(image)
+        return tuple(stages) or self.stages, embedding
+
+
+class _Embedding(nn.Module):
+    """The part of a network that is recorded.
+
+    Stages that no loss uses are left out of its output, which would otherwise be given gradients of zero; their values
+    can still be looked at.
+    """
+
+    def __init__(self, model: Segmenter, uses_stages: bool) -> None:
+        super().__init__()
+        self.backbone, self.decoder = model.backbone, model.decoder
+        self.embed, self.uses_stages = model.embed, uses_stages
+        self.stages: Stages = ()
+        self.training = model.training
+
+    def forward(self, image: Tensor) -> Stages:
+        """Return stages, where they are used, and the embedding."""
+        stages, _, embedding = self.embed(image, False)
+        self.stages = tuple(stage.detach() for stage in stages)
+        return (*stages, embedding) if self.uses_stages else (embedding,)
