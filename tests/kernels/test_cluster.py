@@ -56,12 +56,13 @@ def case(images=2, width=19, pixels=40, prototypes=5, kind=torch.float32, seed=0
 
 
 def both(inputs, margin, weights=(0.1, 0.3)):
-    """Sums and gradient of the kernels, then of the plain path in float64."""
+    """Sums and gradient of the kernels, then of the plain path in float64 to prototypes rounded as the features are."""
     features, labels, valid, centres, active = inputs
+    rounded = centres.to(features.dtype)
     results = []
     for leaf, function, points in (
         (features.detach().requires_grad_(), cluster.cluster_sums, centres),
-        (features.detach().double().requires_grad_(), _EuclideanSums.apply, centres.double()),
+        (features.detach().double().requires_grad_(), _EuclideanSums.apply, rounded.double()),
     ):
         sums = torch.stack(function(leaf, labels, valid, points, active, margin))
         (gradient,) = torch.autograd.grad(sums @ torch.tensor(weights).to(sums), leaf)
@@ -126,12 +127,16 @@ def test_weights_of_the_sums(weights):
 
 @pytest.mark.parametrize("kind", FINE)
 def test_far_from_zero(kind):
-    """Prototypes rounded to the features' type would be elsewhere."""
+    """The parts of a distance are large there, and must cancel; the rounding of prototypes is that of features."""
     features, labels, valid, centres, active = case()
     inputs = ((features + 20).to(kind), labels, valid, centres + 20, active)
     (sums, gradient), (expected_sums, expected) = both(inputs, 6.0)
     torch.testing.assert_close(sums.double(), expected_sums, rtol=2e-4, atol=0)
     assert (gradient.double() - expected).norm() < max(FINE[kind], 1e-4) * expected.norm()
+    exact = torch.stack(
+        _EuclideanSums.apply((features + 20).double(), labels, valid, (centres + 20).double(), active, 6.0)
+    )
+    torch.testing.assert_close(sums.double(), exact, rtol=max(4 * FINE[kind], 1e-4), atol=0)
 
 
 def test_far_apart():

@@ -32,6 +32,12 @@ BatchSize = Annotated[int, typer.Option(help="Images per batch.")]
 Side = Annotated[int, typer.Option(help="Side of an image.")]
 Precision = Annotated[str, typer.Option(help="fp32, bf16 or fp16.")]
 Iterations = Annotated[int, typer.Option(min=1, help="Timed updates per round.")]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--peer", help="A plain step to compare with: eager, or compiled (minutes of compiling). May be repeated."
+    ),
+]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds, in turn over the methods.")]
 
 
@@ -46,12 +52,7 @@ def step(
         list[str] | None,
         typer.Option("--model", help="A network, or '{name: …, …}' with its settings. May be repeated."),
     ] = None,
-    peers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--peer", help="A plain step to compare with: eager, or compiled (minutes of compiling). May be repeated."
-        ),
-    ] = None,
+    peers: Peers = None,
     classes: Classes = 151,
     old: Old = 101,
     batch: BatchSize = 24,
@@ -107,6 +108,7 @@ def methods(
     model: Annotated[str, typer.Option(help="A network, or '{name: …, …}' with its settings.")] = (
         "{name: deeplabv3, backbone: resnet101, stride: 16}"
     ),
+    peers: Peers = None,
     classes: Classes = 151,
     old: Old = 101,
     batch: BatchSize = 24,
@@ -151,7 +153,8 @@ def methods(
     fitting = [name for name in KNOWN.names() if attentive or KNOWN.get(name).needs_attentions is not True]
     chosen = dict.fromkeys(["finetune", *(names or (name for name in fitting if not KNOWN.get(name).joint))])
     timed = [(name, name) for name in chosen]
-    rows = bench_step([config], timed, BenchSize(old, classes, iterations, rounds), ConsoleReporter())
+    plain = _peers(peers or [])
+    rows = bench_step([config], timed, BenchSize(old, classes, iterations, rounds), ConsoleReporter(), plain)
     used = config.train
     about = {"classes": classes, "old": old, "batch": used.batch, "size": used.crop, "precision": used.precision}
     if as_json:

@@ -6,8 +6,9 @@ whose gradient is Σ_k r_k·(f − p_k) = f·Σ_k r_k − r·P. That needs all r
 written: up to ``WHOLE`` prototypes two blocks hold them all; beyond, a program writes some channels and goes through
 all blocks for these.
 
-Features of 16 bits are multiplied by prototypes in two parts of 16 bits, whose sum is far finer than the features.
-Features of 32 bits are multiplied as they are, and the own distance, often small, is taken from f − p.
+Prototypes are rounded to the features' type, as mixed precision rounds whatever is multiplied: distances are then exact
+ones to points beside the prototypes, no further away than the features' own rounding takes these. In 32 bits the own
+distance, often small, is taken from f − p.
 
 No two programs write to one place: results are the same bit for bit whenever they are computed again.
 """
@@ -42,10 +43,10 @@ class Sizes(NamedTuple):
 
 
 # No kernel needs more than 99 KiB of shared memory, which is what small GPUs have; registers just suffice on an H200.
-FORWARD = Sizes(pixels=128, prototypes=64, depth=64, channels=0, warps=4, stages=2)
+FORWARD = Sizes(pixels=128, prototypes=64, depth=64, channels=0, warps=4, stages=3)
 FORWARD_SINGLE = Sizes(pixels=64, prototypes=64, depth=32, channels=0, warps=8, stages=2)
 """For features of 32 bits: exact products know no tensor cores."""
-BACKWARD = Sizes(pixels=128, prototypes=BLOCK, depth=64, channels=64, warps=8, stages=2)
+BACKWARD = Sizes(pixels=128, prototypes=BLOCK, depth=32, channels=64, warps=8, stages=3)
 BACKWARD_WIDE = Sizes(pixels=128, prototypes=BLOCK, depth=32, channels=32, warps=8, stages=2)
 """Where the second block is large."""
 BACKWARD_SINGLE = Sizes(pixels=64, prototypes=BLOCK, depth=32, channels=16, warps=8, stages=2)
@@ -59,15 +60,13 @@ def _squared_distances(
     base,
     at,
     there,
-    high,
-    low,
+    points,
     squares,
     largest,
     first,
     count,
     width,
     step,
-    halves: tl.constexpr,
     pixels: tl.constexpr,
     block: tl.constexpr,
     depth: tl.constexpr,
@@ -87,9 +86,7 @@ def _squared_distances(
         f = tl.load(base + at, mask=there[:, None] & inside[None, :], other=0.0)
         place = prototype[None, :] * width + channel[:, None]
         known = exists[None, :] & inside[:, None]
-        product = tl.dot(f, tl.load(high + place, mask=known, other=0.0), product, input_precision="ieee")
-        if halves:
-            product = tl.dot(f, tl.load(low + place, mask=known, other=0.0), product)
+        product = tl.dot(f, tl.load(points + place, mask=known, other=0.0), product, input_precision="ieee")
         deep = f.to(tl.float32)
         norm += tl.sum(deep * deep, 1)
         base += depth * step
@@ -100,7 +97,7 @@ def _squared_distances(
 
 
 @triton.jit
-def _own_distance(base, at, there, high, label, width, step, pixels: tl.constexpr, depth: tl.constexpr):
+def _own_distance(base, at, there, points, label, width, step, pixels: tl.constexpr, depth: tl.constexpr):
     """‖f − p_y‖ of a tile of pixels, from the differences."""
     inner = tl.arange(0, depth)
     square = tl.zeros((pixels,), tl.float32)
@@ -108,7 +105,7 @@ def _own_distance(base, at, there, high, label, width, step, pixels: tl.constexp
         channel = start + inner
         inside = there[:, None] & (channel < width)[None, :]
         f = tl.load(base + at, mask=inside, other=0.0)
-        p = tl.load(high + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
+        p = tl.load(points + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
         square += tl.sum((f - p) * (f - p), 1)
         base += depth * step
     return tl.sqrt(square)
@@ -120,8 +117,7 @@ def _rates(
     at,
     there,
     label,
-    high,
-    low,
+    points,
     squares,
     largest,
     weights,
@@ -130,21 +126,19 @@ def _rates(
     count,
     width,
     step,
-    halves: tl.constexpr,
+    short: tl.constexpr,
     pixels: tl.constexpr,
     block: tl.constexpr,
     depth: tl.constexpr,
 ):
     """Return r of a tile of pixels and a block of prototypes, in the features' type; the own one only in 16 bits."""
     distance = tl.sqrt(
-        _squared_distances(
-            base, at, there, high, low, squares, largest, first, count, width, step, halves, pixels, block, depth
-        )
+        _squared_distances(base, at, there, points, squares, largest, first, count, width, step, pixels, block, depth)
     )
     own = (first + tl.arange(0, block))[None, :] == label[:, None]
     # Pixels that do not count have no margin.
     near = distance < tl.where(label >= 0, margin, 0.0)[:, None]
-    pull = tl.load(weights) if halves else 0.0
+    pull = tl.load(weights) if short else 0.0
     rate = tl.where(own, pull, tl.where(near, -tl.load(weights + 1), 0.0)) / distance
     kind: tl.constexpr = base.dtype.element_ty
     if kind == tl.float16:
@@ -155,14 +149,12 @@ def _rates(
 
 
 @triton.jit
-def _drawn(rate, drawn, high, low, first, count, channel, width, halves: tl.constexpr, block: tl.constexpr):
+def _drawn(rate, drawn, points, first, count, channel, width, block: tl.constexpr):
     """Add r·P for some channels: (pixels, block), (block, channels) to (pixels, channels)."""
     prototype = first + tl.arange(0, block)
     place = prototype[:, None] * width + channel[None, :]
     known = (prototype < count)[:, None] & (channel < width)[None, :]
-    drawn = tl.dot(rate, tl.load(high + place, mask=known, other=0.0), drawn, input_precision="ieee")
-    if halves:
-        drawn = tl.dot(rate, tl.load(low + place, mask=known, other=0.0), drawn)
+    drawn = tl.dot(rate, tl.load(points + place, mask=known, other=0.0), drawn, input_precision="ieee")
     return drawn
 
 
@@ -173,7 +165,7 @@ def _write(
     at,
     out,
     there,
-    high,
+    points,
     label,
     channel,
     width,
@@ -181,14 +173,14 @@ def _write(
     drawn,
     own_rate,
     scale,
-    halves: tl.constexpr,
+    short: tl.constexpr,
 ):
     """Write (f·Σr − r·P)·scale for a tile of pixels and some channels."""
     inside = there[:, None] & (channel < width)[None, :]
     f = tl.load(features + at, mask=inside, other=0.0).to(tl.float32)
     sum_ = f * total[:, None] - drawn
-    if not halves:
-        p = tl.load(high + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
+    if not short:
+        p = tl.load(points + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
         sum_ += (f - p) * own_rate[:, None]
     tl.store(gradient + out, (sum_ * scale).to(gradient.dtype.element_ty), mask=inside)
 
@@ -197,8 +189,7 @@ def _write(
 def _forward(
     features,
     labels,
-    high,
-    low,
+    points,
     squares,
     largest,
     sums,
@@ -209,7 +200,7 @@ def _forward(
     per_image,
     per_channel,
     per_pixel,
-    halves: tl.constexpr,
+    short: tl.constexpr,
     pixels: tl.constexpr,
     block: tl.constexpr,
     depth: tl.constexpr,
@@ -226,15 +217,15 @@ def _forward(
     push = tl.zeros((pixels,), tl.float32)
     for first in range(0, count, block):
         squared = _squared_distances(
-            base, at, there, high, low, squares, largest, first, count, width, per_channel, halves, pixels, block, depth
+            base, at, there, points, squares, largest, first, count, width, per_channel, pixels, block, depth
         )
         distance = tl.sqrt(squared)
         own = (first + tl.arange(0, block))[None, :] == label[:, None]
-        if halves:
+        if short:
             pull += tl.sum(tl.where(own, distance, 0.0), 1)
         push += tl.sum(tl.where(own, 0.0, tl.maximum(reach[:, None] - distance, 0.0)), 1)
-    if not halves:
-        pull = _own_distance(base, at, there, high, label, width, per_channel, pixels, depth)
+    if not short:
+        pull = _own_distance(base, at, there, points, label, width, per_channel, pixels, depth)
         pull = tl.where(label >= 0, pull, 0.0)
     slot = sums + 2 * (image * tl.num_programs(0) + tile)
     tl.store(slot, tl.sum(pull, 0))
@@ -245,8 +236,7 @@ def _forward(
 def _backward(
     features,
     labels,
-    high,
-    low,
+    points,
     squares,
     largest,
     weights,
@@ -261,7 +251,7 @@ def _backward(
     out_per_image,
     out_per_channel,
     out_per_pixel,
-    halves: tl.constexpr,
+    short: tl.constexpr,
     whole: tl.constexpr,
     pixels: tl.constexpr,
     block: tl.constexpr,
@@ -281,8 +271,8 @@ def _backward(
     to = local[:, None] * out_per_pixel + inner[None, :] * out_per_channel
     scale = tl.load(weights + 2)
     own_rate = tl.zeros((pixels,), tl.float32)
-    if not halves:
-        own = _own_distance(base, at, there, high, label, width, per_channel, pixels, depth)
+    if not short:
+        own = _own_distance(base, at, there, points, label, width, per_channel, pixels, depth)
         own_rate = tl.where(label >= 0, tl.load(weights), 0.0) / tl.maximum(own, 1.1754944e-38)
     if whole:
         rate = _rates(
@@ -290,8 +280,7 @@ def _backward(
             at,
             there,
             label,
-            high,
-            low,
+            points,
             squares,
             largest,
             weights,
@@ -300,7 +289,7 @@ def _backward(
             count,
             width,
             per_channel,
-            halves,
+            short,
             pixels,
             block,
             depth,
@@ -312,8 +301,7 @@ def _backward(
                 at,
                 there,
                 label,
-                high,
-                low,
+                points,
                 squares,
                 largest,
                 weights,
@@ -322,7 +310,7 @@ def _backward(
                 count,
                 width,
                 per_channel,
-                halves,
+                short,
                 pixels,
                 rest,
                 depth,
@@ -331,10 +319,10 @@ def _backward(
         for start in range(0, width, channels):
             channel = start + inner
             drawn = tl.zeros((pixels, channels), tl.float32)
-            drawn = _drawn(rate, drawn, high, low, 0, count, channel, width, halves, block)
+            drawn = _drawn(rate, drawn, points, 0, count, channel, width, block)
             if rest > 0:
-                drawn = _drawn(further, drawn, high, low, block, count, channel, width, halves, rest)
-            _write(base, target, from_, to, there, high, label, channel, width, total, drawn, own_rate, scale, halves)
+                drawn = _drawn(further, drawn, points, block, count, channel, width, rest)
+            _write(base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short)
             base += channels * per_channel
             target += channels * out_per_channel
     else:
@@ -347,8 +335,7 @@ def _backward(
                 at,
                 there,
                 label,
-                high,
-                low,
+                points,
                 squares,
                 largest,
                 weights,
@@ -357,17 +344,17 @@ def _backward(
                 count,
                 width,
                 per_channel,
-                halves,
+                short,
                 pixels,
                 block,
                 depth,
             )
             total += tl.sum(rate.to(tl.float32), 1)
-            drawn = _drawn(rate, drawn, high, low, first, count, channel, width, halves, block)
+            drawn = _drawn(rate, drawn, points, first, count, channel, width, block)
         skipped = tl.program_id(2).to(tl.int64) * channels
         base += skipped * per_channel
         target += skipped * out_per_channel
-        _write(base, target, from_, to, there, high, label, channel, width, total, drawn, own_rate, scale, halves)
+        _write(base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short)
 
 
 class _Sums(torch.autograd.Function):
@@ -377,28 +364,25 @@ class _Sums(torch.autograd.Function):
     def forward(
         ctx: Any, features: Tensor, labels: Tensor, prototypes: Tensor, active: Tensor, margin: float
     ) -> tuple[Tensor, Tensor]:
-        high = prototypes.to(features.dtype)
-        low = (prototypes - high).to(features.dtype)
-        # Of what is multiplied: distances are then exact ones to points beside the prototypes, and nothing cancels.
-        squares = (high.float() + low).square().sum(1)
+        points = prototypes.to(features.dtype)
+        squares = points.float().square().sum(1)  # of what is multiplied, or the parts of a distance would not cancel
         largest = squares.where(active, 0).max()
         squares = squares.where(active, torch.inf)
-        ctx.save_for_backward(features, labels, high, low, squares, largest)
+        ctx.save_for_backward(features, labels, points, squares, largest)
         ctx.margin = margin
         images, width, pixels = features.shape
-        sizes = _forward_sizes(features.dtype, len(high))
+        sizes = _forward_sizes(features.dtype, len(points))
         tiles = triton.cdiv(pixels, sizes["pixels"])
         sums = features.new_empty((images * tiles, 2), dtype=torch.float32)
         _forward[(tiles, images)](
             features,
             labels,
-            high,
-            low,
+            points,
             squares,
             largest,
             sums,
             pixels,
-            len(high),
+            len(points),
             width,
             margin,
             *features.stride(),
@@ -410,24 +394,23 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, alpha: Tensor, beta: Tensor) -> tuple[Tensor | None, ...]:
-        features, labels, high, low, squares, largest = ctx.saved_tensors
+        features, labels, points, squares, largest = ctx.saved_tensors
         # Means over all pixels make rates too small for 16 bits: the scale comes back at the end.
         scale = torch.maximum(alpha.abs(), beta.abs()).clamp_min(torch.finfo(torch.float32).tiny)
         gradient = torch.empty_like(features)
         images, width, pixels = features.shape
-        sizes = _backward_sizes(features.dtype, len(high))
+        sizes = _backward_sizes(features.dtype, len(points))
         parts = 1 if sizes["whole"] else triton.cdiv(width, sizes["channels"])
         _backward[(triton.cdiv(pixels, sizes["pixels"]), images, parts)](
             features,
             labels,
-            high,
-            low,
+            points,
             squares,
             largest,
             torch.stack([alpha / scale, beta / scale, scale]),
             gradient,
             pixels,
-            len(high),
+            len(points),
             width,
             ctx.margin,
             *features.stride(),
@@ -453,9 +436,9 @@ def cluster_sums(
 
 
 def _forward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
-    sizes = FORWARD if _halved(kind) else FORWARD_SINGLE
+    sizes = FORWARD if _is_short(kind) else FORWARD_SINGLE
     return {
-        "halves": _halved(kind),
+        "short": _is_short(kind),
         "pixels": sizes.pixels,
         "block": min(_block(prototypes), sizes.prototypes),
         "depth": sizes.depth,
@@ -466,14 +449,14 @@ def _forward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
 
 def _backward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
     """Sizes of blocks; ``whole`` where two of them hold every prototype."""
-    whole, halves = prototypes <= WHOLE, _halved(kind)
+    whole, short = prototypes <= WHOLE, _is_short(kind)
     rest = _block(prototypes - BLOCK) if whole and prototypes > BLOCK else 0
     if whole:
-        sizes = BACKWARD_SINGLE if not halves else BACKWARD if rest <= 32 else BACKWARD_WIDE
+        sizes = BACKWARD_SINGLE if not short else BACKWARD if rest <= 32 else BACKWARD_WIDE
     else:
-        sizes = BEYOND if halves else BEYOND_SINGLE
+        sizes = BEYOND if short else BEYOND_SINGLE
     return {
-        "halves": halves,
+        "short": short,
         "whole": whole,
         "pixels": sizes.pixels,
         "block": min(_block(prototypes), sizes.prototypes),
@@ -485,8 +468,8 @@ def _backward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
     }
 
 
-def _halved(kind: torch.dtype) -> bool:
-    """Whether prototypes are multiplied in two parts."""
+def _is_short(kind: torch.dtype) -> bool:
+    """Whether features have 16 bits."""
     return kind != torch.float32
 
 

@@ -23,9 +23,9 @@ from torch.autograd.function import once_differentiable
 
 PIXELS = 64
 """Pixels of a program."""
-CHANNELS = 32
+CHANNELS = 16
 """Channels that are looked at together."""
-WARPS = 4
+WARPS = 2
 """Warps of a program: 16 logits for each of their threads."""
 
 
