@@ -328,3 +328,10 @@ def test_the_plot_tells_strides_apart(tmp_path):
 def test_a_plot_of_nothing_but_failures(tmp_path):
     text = drawn(tmp_path / "cost.svg", row(FUSED, 151, 256, None, None))
     assert "out of memory" in text
+
+
+def test_the_peer_is_not_asked_for_more_than_32_bits_count():
+    logits, target = torch.empty((24, 1000, 32, 32), device="meta"), torch.empty((24, 512, 512), device="meta")
+    with pytest.raises(bench.TooLarge) as caught:
+        bench.peer(logits, target)
+    assert bench_timing.why_not(caught.value) == "too large for torch"

@@ -108,10 +108,14 @@ def test_gradients_are_repeated_bit_for_bit(case):
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
 
 
-def test_many_classes_and_a_large_scale():
-    logits = torch.randn(1, 1030, 1, 2, generator=torch.Generator().manual_seed(0))
-    target = torch.tensor([[[1029, 0, IGNORE] * 22]])
-    found = upsampled.pixel_scores(logits, target)
-    wanted = scores.scores_by_image(logits.double(), target)
+def test_many_classes_a_large_scale_and_several_parts(monkeypatch):
+    monkeypatch.setattr(upsampled, "PARTS", 1)  # an image at a time
+    logits = torch.randn(3, 1030, 1, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    exact = logits.detach().double().requires_grad_()
+    target = torch.tensor([1029, 0, IGNORE] * 22).expand(3, 1, 66)
+    found, wanted = upsampled.pixel_scores(logits, target), scores.scores_by_image(exact, target)
     for one, other in zip(found, wanted, strict=True):
         assert torch.allclose(one.double(), other, atol=1e-5)
+    for total, own in (found, wanted):
+        (total - 2 * own).sum().backward()
+    assert torch.allclose(logits.grad.double(), exact.grad, rtol=1e-4, atol=1e-5)

@@ -38,6 +38,8 @@ from faircl.registry import METHODS
 
 WARM = 8
 """Updates before those that are timed."""
+SETTLED = 3
+"""How many of these come after all cached memory was given back: the first has to ask the device for it again."""
 BLOCK = 16
 """Side of the squares that random labels are made of: about what objects are to a network's stride."""
 
@@ -162,9 +164,10 @@ def _time_peer(config: RunConfig, peer: Peer, network: Segmenter, fabric: Fabric
     """Time an update of a plain network; compiling is not timed."""
     batch = _random_batch(config, 0, (0, size.classes), 0, assigned=False).to(fabric.device)
     update = peer_step(copy.deepcopy(network), size.classes, fabric, batch.image, batch.labels, peer)
-    for _ in range(WARM):
+    for number in range(WARM):
+        if number == WARM - SETTLED:
+            _reset_peak(fabric.device)
         update()
-    _reset_peak(fabric.device)
     started = _now(fabric.device)
     for _ in range(size.iterations):
         update()
@@ -219,8 +222,9 @@ def _run(
     def updates() -> Iterator[Update]:
         nonlocal started
         for number in range(1, total + 1):
-            if number == warm + 1:
+            if number == warm + 1 - SETTLED:
                 _reset_peak(fabric.device)
+            if number == warm + 1:
                 started = _now(fabric.device)
             yield updater.update(batches, step, number)
 

@@ -108,8 +108,20 @@ class Errors(NamedTuple):
     repeatable: bool | None = None
 
 
+class TooLarge(RuntimeError):
+    """More numbers than 32 bits can count."""
+
+    def __init__(self) -> None:
+        super().__init__("torch needs 32-bit indices here")
+
+
 def peer(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy as most training code has it: a batch of logits at full resolution and in full precision."""
+    """Cross-entropy as most training code has it: a batch of logits at full resolution and in full precision.
+
+    Some of torch's kernels count in 32 bits, and do not notice when these run out.
+    """
+    if target.numel() * logits.shape[1] >= 2**31:
+        raise TooLarge
     large = F.interpolate(logits.float(), target.shape[-2:], mode="bilinear", align_corners=False)
     return F.cross_entropy(large, target, ignore_index=IGNORE)
 

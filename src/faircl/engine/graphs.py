@@ -57,9 +57,6 @@ def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: to
     image = torch.zeros((config.batch, 3, config.crop, config.crop), device=device)
     buffers = [buffer.clone() for buffer in model.buffers()]
     number = torch.cuda.get_rng_state(device)
-    if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):
-        # Graphs are recorded on a stream of their own, by design.
-        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
     short = _SHORT.get(config.precision)
     # Weights rounded by autocast must not outlive the recording.
     arithmetic = nullcontext() if short is None else torch.autocast("cuda", short, cache_enabled=False)
@@ -77,6 +74,8 @@ class _Replay:
 
     def __init__(self, model: Segmenter, image: Tensor, uses_stages: bool) -> None:
         self.shape = image.shape
+        # Made here, and kept: made while recording, what adds up a parameter's gradients would wait for another stream.
+        self.accumulators = [parameter.view_as(parameter).grad_fn for parameter in _trained(model)]
         recorded = _Embedding(model, uses_stages)
         self.run: Any = torch.cuda.make_graphed_callables(recorded, (image,), allow_unused_input=True)
         self.stages = recorded.stages
@@ -86,6 +85,11 @@ class _Replay:
             raise ValueError(f"recorded for images {tuple(self.shape)}, found {tuple(image.shape)}")
         *stages, embedding = self.run(image)
         return tuple(stages) or self.stages, embedding
+
+
+def _trained(model: Segmenter) -> list[nn.Parameter]:
+    parts = (*model.backbone.parameters(), *model.decoder.parameters())
+    return [parameter for parameter in parts if parameter.requires_grad]
 
 
 class _Embedding(nn.Module):

@@ -15,6 +15,7 @@ No two programs write to one place: results are the same bit for bit whenever th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from faircl.models.inlet import Inlet
 
 WHOLE = 256
 """Most prototypes whose rates are held at once."""
@@ -174,15 +177,19 @@ def _write(
     own_rate,
     scale,
     short: tl.constexpr,
+    add: tl.constexpr,
 ):
-    """Write (f·Σr − r·P)·scale for a tile of pixels and some channels."""
+    """Write (f·Σr − r·P)·scale for a tile of pixels and some channels, or add it to what is there."""
     inside = there[:, None] & (channel < width)[None, :]
     f = tl.load(features + at, mask=inside, other=0.0).to(tl.float32)
     sum_ = f * total[:, None] - drawn
     if not short:
         p = tl.load(points + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
         sum_ += (f - p) * own_rate[:, None]
-    tl.store(gradient + out, (sum_ * scale).to(gradient.dtype.element_ty), mask=inside)
+    sum_ *= scale
+    if add:
+        sum_ += tl.load(gradient + out, mask=inside, other=0.0).to(tl.float32)
+    tl.store(gradient + out, sum_.to(gradient.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -252,6 +259,7 @@ def _backward(
     out_per_channel,
     out_per_pixel,
     short: tl.constexpr,
+    add: tl.constexpr,
     whole: tl.constexpr,
     pixels: tl.constexpr,
     block: tl.constexpr,
@@ -322,7 +330,9 @@ def _backward(
             drawn = _drawn(rate, drawn, points, 0, count, channel, width, block)
             if rest > 0:
                 drawn = _drawn(further, drawn, points, block, count, channel, width, rest)
-            _write(base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short)
+            _write(
+                base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short, add
+            )
             base += channels * per_channel
             target += channels * out_per_channel
     else:
@@ -354,7 +364,7 @@ def _backward(
         skipped = tl.program_id(2).to(tl.int64) * channels
         base += skipped * per_channel
         target += skipped * out_per_channel
-        _write(base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short)
+        _write(base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short, add)
 
 
 class _Sums(torch.autograd.Function):
@@ -362,14 +372,20 @@ class _Sums(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, labels: Tensor, prototypes: Tensor, active: Tensor, margin: float
+        ctx: Any,
+        features: Tensor,
+        labels: Tensor,
+        prototypes: Tensor,
+        active: Tensor,
+        margin: float,
+        inlet: Inlet | None,
     ) -> tuple[Tensor, Tensor]:
         points = prototypes.to(features.dtype)
         squares = points.float().square().sum(1)  # of what is multiplied, or the parts of a distance would not cancel
         largest = squares.where(active, 0).max()
         squares = squares.where(active, torch.inf)
         ctx.save_for_backward(features, labels, points, squares, largest)
-        ctx.margin = margin
+        ctx.margin, ctx.inlet = margin, inlet
         images, width, pixels = features.shape
         sizes = _forward_sizes(features.dtype, len(points))
         tiles = triton.cdiv(pixels, sizes["pixels"])
@@ -395,43 +411,83 @@ class _Sums(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, alpha: Tensor, beta: Tensor) -> tuple[Tensor | None, ...]:
         features, labels, points, squares, largest = ctx.saved_tensors
+        saved = _Saved(features, labels, points, squares, largest, ctx.margin)
         # Means over all pixels make rates too small for 16 bits: the scale comes back at the end.
         scale = torch.maximum(alpha.abs(), beta.abs()).clamp_min(torch.finfo(torch.float32).tiny)
-        gradient = torch.empty_like(features)
-        images, width, pixels = features.shape
-        sizes = _backward_sizes(features.dtype, len(points))
-        parts = 1 if sizes["whole"] else triton.cdiv(width, sizes["channels"])
-        _backward[(triton.cdiv(pixels, sizes["pixels"]), images, parts)](
-            features,
-            labels,
-            points,
-            squares,
-            largest,
-            torch.stack([alpha / scale, beta / scale, scale]),
-            gradient,
-            pixels,
-            len(points),
-            width,
-            ctx.margin,
-            *features.stride(),
-            *gradient.stride(),
-            **sizes,
-        )
-        return gradient, None, None, None, None
+        weights = torch.stack([alpha / scale, beta / scale, scale])
+        if ctx.inlet is not None and ctx.inlet.open:
+            ctx.inlet.additions.append(partial(_add_gradient, saved, weights))
+            return (None,) * 6
+        gradient = torch.empty_like(saved.features)
+        _write_gradient(saved, weights, gradient, add=False)
+        return gradient, None, None, None, None, None
+
+
+class _Saved(NamedTuple):
+    """What the backward pass needs of the forward pass."""
+
+    features: Tensor
+    labels: Tensor
+    points: Tensor
+    squares: Tensor
+    largest: Tensor
+    margin: float
+
+
+def _add_gradient(saved: _Saved, weights: Tensor, gradient: Tensor) -> None:
+    """Add to a gradient (B, D, …) in place."""
+    flat = gradient.flatten(2)
+    if flat.data_ptr() == gradient.data_ptr():
+        _write_gradient(saved, weights, flat, add=True)
+        return
+    own = torch.empty_like(saved.features)  # rows with gaps between them: flattening has made a copy
+    _write_gradient(saved, weights, own, add=False)
+    gradient += own.view(gradient.shape)
+
+
+def _write_gradient(saved: _Saved, weights: Tensor, gradient: Tensor, add: bool) -> None:
+    """Write the gradient (B, D, s), or add it to what is there; weights are α, β and their scale."""
+    features, labels, points, squares, largest, margin = saved
+    images, width, pixels = features.shape
+    sizes = _backward_sizes(features.dtype, len(points))
+    parts = 1 if sizes["whole"] else triton.cdiv(width, sizes["channels"])
+    _backward[(triton.cdiv(pixels, sizes["pixels"]), images, parts)](
+        features,
+        labels,
+        points,
+        squares,
+        largest,
+        weights,
+        gradient,
+        pixels,
+        len(points),
+        width,
+        margin,
+        *features.stride(),
+        *gradient.stride(),
+        add=add,
+        **sizes,
+    )
 
 
 def cluster_sums(
-    features: Tensor, labels: Tensor, valid: Tensor, prototypes: Tensor, active: Tensor, margin: float
+    features: Tensor,
+    labels: Tensor,
+    valid: Tensor,
+    prototypes: Tensor,
+    active: Tensor,
+    margin: float,
+    inlet: Inlet | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Return Σ_i ‖f_i − p_{y_i}‖ and Σ_i Σ_{c ≠ y_i} max(0, Δ − ‖f_i − p_c‖), two float32 scalars.
 
     i goes over the valid pixels, whose prototypes have to be active, and c over the active prototypes. Gradients flow
-    to the features alone, in their type and memory layout.
+    to the features alone, in their type and memory layout; through the ``inlet`` of their gradient, if it is given.
     Shapes: features (B, D, s) of at most 32 bits, with any strides; labels (B, s) int64, in range even where they are
     not valid; valid (B, s) bool; prototypes (K, D); active (K,) bool.
     """
     own = labels.where(valid, -1).int().contiguous()
-    pull, push = _Sums.apply(features, own, prototypes.detach().float().contiguous(), active, float(margin))
+    pull, push = _Sums.apply(features, own, prototypes.detach().float().contiguous(), active, float(margin), inlet)
     return pull, push
 
 

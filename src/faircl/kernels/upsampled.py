@@ -310,8 +310,9 @@ def _add_up(parts, out, count, block: tl.constexpr):
     """Add up four parts (4, count) and round once."""
     place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     there = place < count
-    first = tl.load(parts + place, mask=there) + tl.load(parts + count + place, mask=there)
-    second = tl.load(parts + 2 * count + place, mask=there) + tl.load(parts + 3 * count + place, mask=there)
+    next_ = place + count  # in 64 bits, however many there are
+    first = tl.load(parts + place, mask=there) + tl.load(parts + next_, mask=there)
+    second = tl.load(parts + next_ + count, mask=there) + tl.load(parts + next_ + count + count, mask=there)
     tl.store(out + place, (first + second).to(out.dtype.element_ty), mask=there)
 
 

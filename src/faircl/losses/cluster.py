@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from faircl import kernels
 from faircl.data.sample import IGNORE
 from faircl.distributed import global_mean
+from faircl.models.inlet import Inlet
 
 PIXELS = 2**19
 """Pixels whose distances to all prototypes exist at a time."""
@@ -24,7 +25,13 @@ class ClusterLoss(NamedTuple):
 
 
 def cluster_loss(
-    features: Tensor, labels: Tensor, prototypes: Tensor, active: Tensor, margin: float, order: float = 2.0
+    features: Tensor,
+    labels: Tensor,
+    prototypes: Tensor,
+    active: Tensor,
+    margin: float,
+    order: float = 2.0,
+    inlet: Inlet | None = None,
 ) -> ClusterLoss:
     r"""Pull features to their own prototype, push them beyond a margin from the others.
 
@@ -33,7 +40,8 @@ def cluster_loss(
 
     over the N pixels whose label is valid and has an active prototype, and the A active prototypes; ℓ is the
     ``order``-norm of the difference (2: Euclidean, as in the paper). Two means instead of Eqn 8's one sum, so that
-    neither half fades or explodes with the crop size or the number of classes. Prototypes get no gradient.
+    neither half fades or explodes with the crop size or the number of classes. Prototypes get no gradient. ``inlet``
+    is that of the features' gradient, where there is one and the logits, too, are in the loss.
 
     Shapes: features (B, D, h, w) with labels (B, h, w), or (N, D) with (N,); labels int64 with IGNORE; prototypes
     (K, D); active (K,) bool.
@@ -48,7 +56,7 @@ def cluster_loss(
     if order == 2 and kernels.usable(features):
         from faircl.kernels.cluster import cluster_sums
 
-        pull, push = cluster_sums(features, labels, valid, prototypes, active, margin)
+        pull, push = cluster_sums(features, labels, valid, prototypes, active, margin, inlet)
     elif order == 2:
         pull, push = _EuclideanSums.apply(features, labels, valid, prototypes, active, margin)
     else:  # for comparison only: its gradient makes a (K, D) tensor per pixel

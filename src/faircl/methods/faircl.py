@@ -308,8 +308,9 @@ class FairCL(Method):
         if self.done < self.config.period:
             return out.embedding.new_zeros(())
         features, labels = self._clustered(batch, out, targets)
-        c = self.config
-        loss = cluster_loss(features, labels, self.bank.prototypes, self.bank.ready, self.margin, c.distance_order)
+        c, bank = self.config, self.bank
+        inlet = out.inlet if features is out.embedding else None
+        loss = cluster_loss(features, labels, bank.prototypes, bank.ready, self.margin, c.distance_order, inlet)
         return c.pull * loss.pull + c.push * loss.push
 
     def _clustered(self, batch: Batch, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,10 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from faircl import kernels
 from faircl.errors import UserError
 from faircl.models.classifier import GrowingClassifier
+from faircl.models.inlet import Inlet, with_inlet
 from faircl.parts import ModelConfig as ModelConfig
 
 Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
@@ -27,7 +29,7 @@ class SegOutput(NamedTuple):
     Shapes: logits (B, C, h, w) at network stride; embedding (B, D, h, w), the classifier's input before dropout;
     stages, the backbone's feature maps from fine to coarse; attentions, where the network has them and they were
     asked for, one (B, heads, queries, keys) per block; unknown (B, 1, h, w), the logit of classes yet to come, in
-    training mode where the classifier has a head for it.
+    training mode where the classifier has a head for it; inlet, where kernels may add to the embedding's gradient.
     """
 
     logits: Tensor
@@ -35,6 +37,7 @@ class SegOutput(NamedTuple):
     stages: tuple[Tensor, ...]
     attentions: tuple[Tensor, ...] | None = None
     unknown: Tensor | None = None
+    inlet: Inlet | None = None
 
 
 class Segmenter(nn.Module):
@@ -85,9 +88,12 @@ class Segmenter(nn.Module):
             stages, embedding = self.replay(image)
         else:
             stages, maps, embedding = self.embed(image, attentions)
-        dropped = self.dropout(embedding)
+        classified, inlet = embedding, None
+        if embedding.requires_grad and kernels.usable(embedding):
+            classified, inlet = with_inlet(embedding)
+        dropped = self.dropout(classified)
         unknown = self.classifier.unknown_logit(dropped)
-        return SegOutput(self.classifier(dropped), embedding, stages, maps, unknown)
+        return SegOutput(self.classifier(dropped), embedding, stages, maps, unknown, inlet)
 
     def embed(self, image: Tensor, attentions: bool) -> tuple[Stages, tuple[Tensor, ...] | None, Tensor]:
         """Return stages, attentions where they are asked for, and embedding of a normalised image."""

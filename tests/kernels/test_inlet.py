@@ -1,0 +1,79 @@
+"""Adding L_cluster's gradient where the classifier's comes in: the same gradient, and nobody else's is touched."""
+
+import pytest
+import torch
+
+from faircl.models.inlet import Inlet, with_inlet
+
+cluster = pytest.importorskip("faircl.kernels.cluster", reason="Triton comes with torch for Linux alone")
+
+
+def gradients(use_inlet, weight=1.0, layout=torch.contiguous_format, sides=(3, 4)):
+    """Gradients of an embedding and of a second map that shares its loss, with and without an inlet."""
+    gen = torch.Generator().manual_seed(0)
+    source = torch.randn((2, 8, *sides), generator=gen).contiguous(memory_format=layout).requires_grad_()
+    head = torch.randn((3, 8, 1, 1), generator=gen)
+    other = torch.randn((2, 8, *sides), generator=gen).requires_grad_()
+    labels = torch.randint(4, (2, sides[0] * sides[1]), generator=gen)
+    prototypes = torch.randn((4, 8), generator=gen)
+    embedding = 1.0 * source
+    classified, inlet = with_inlet(embedding) if use_inlet else (embedding, None)
+    logits = torch.nn.functional.conv2d(classified, head)
+    args = (embedding.flatten(2), labels, labels < 3, prototypes, torch.ones(4).bool(), 3.0)
+    pull, push = cluster.cluster_sums(*args, inlet)
+    shared = (embedding + other).square().sum()  # one gradient tensor for both maps
+    (logits.square().mean() + weight * (pull + 0.3 * push) + 0.1 * shared).backward()
+    return source.grad, other.grad, inlet
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_gradient_is_the_same(layout, monkeypatch):
+    plain, plain_other, _ = gradients(False, layout=layout)
+    added, add = [], cluster._add_gradient
+    monkeypatch.setattr(cluster, "_add_gradient", lambda *args: [added.append(args), add(*args)][1])
+    found, other, inlet = gradients(True, layout=layout)
+    assert torch.allclose(found, plain, atol=1e-5)
+    assert torch.equal(other, plain_other)
+    assert len(added) == 1
+    assert not inlet.open
+    assert not inlet.additions
+    without, _, _ = gradients(True, weight=0.0, layout=layout)
+    assert not torch.allclose(without, plain, atol=1e-2)
+
+
+def test_a_loss_whose_inlet_is_closed_returns_its_gradient():
+    gen = torch.Generator().manual_seed(0)
+    features = torch.randn((1, 8, 6), generator=gen).requires_grad_()
+    args = (torch.zeros((1, 6), dtype=torch.int64), torch.ones(1, 6).bool(), torch.randn((2, 8), generator=gen))
+    inlet = Inlet()
+    inlet.open = False
+    pull, _ = cluster.cluster_sums(features, *args, torch.ones(2).bool(), 3.0, inlet)
+    pull.backward()
+    assert features.grad.abs().sum() > 0
+    assert not inlet.additions
+
+
+def test_rows_with_gaps_between_them():
+    whole = torch.zeros(1, 8, 3, 5)
+    gradient = whole[..., :4]
+    saved = cluster._Saved(
+        torch.randn(1, 8, 12, generator=torch.Generator().manual_seed(0)),
+        torch.zeros((1, 12), dtype=torch.int32),
+        torch.ones(2, 8),
+        torch.full((2,), 8.0),
+        torch.tensor(8.0),
+        3.0,
+    )
+    weights = torch.tensor([1.0, 0.5, 2.0])
+    cluster._add_gradient(saved, weights, gradient)
+    expected = torch.empty(1, 8, 12)
+    cluster._write_gradient(saved, weights, expected, add=False)
+    assert torch.equal(gradient.flatten(2), expected)
+    assert whole[..., 4].eq(0).all()
+
+
+def test_one_number_that_stands_for_many_is_left_alone():
+    inlet, one = Inlet(), torch.ones(1)
+    inlet.additions.append(lambda gradient: gradient.add_(1))
+    assert inlet.add_all(one.expand(4)).tolist() == [2.0] * 4
+    assert one.tolist() == [1.0]
