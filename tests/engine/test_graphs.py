@@ -5,7 +5,7 @@ import torch
 
 from faircl.config import resolve
 from faircl.engine import graphs
-from faircl.engine.graphs import replayed
+from faircl.engine.graphs import can_be_replayed, replayed
 from faircl.engine.network import build_model, place
 from faircl.methods.faircl import FairCL, FairCLConfig
 from faircl.methods.finetune import FineTune, FineTuneConfig
@@ -20,7 +20,7 @@ def network(*settings):
     )
     model = build_model(config, pretrained=False)
     model.classifier.grow(4)
-    return model.train(), config.train
+    return model.train(), config
 
 
 def test_a_cpu_replays_nothing(silent):
@@ -29,13 +29,40 @@ def test_a_cpu_replays_nothing(silent):
         assert model.replay is None
 
 
-@pytest.mark.parametrize("setting", ["train.graphs=false", "train.checkpointing=true"])
-def test_graphs_are_left_out_where_they_cannot_be(setting, silent, monkeypatch):
-    monkeypatch.setattr(graphs, "_record", lambda *_: pytest.fail("recorded"))
+@pytest.mark.parametrize(
+    "setting", ["train.graphs=false", "model={name: segformer, variant: b0}", "optim.accumulate=2", ""]
+)
+def test_graphs_are_left_out_where_they_cannot_be(setting):
+    model, config = network(*([setting] if setting else []))
+    if "segformer" in setting:
+        config = config.model_copy(update={"train": config.train.model_copy(update={"checkpointing": True})})
+    assert can_be_replayed(model, FineTune(FineTuneConfig(), model), config) == (setting == "")
+
+
+def test_hooks_on_a_pass_cannot_be_recorded():
+    model, config = network()
+    method = FineTune(FineTuneConfig(), model)
+    assert can_be_replayed(model, method, config)
+    hook = model.register_forward_pre_hook(lambda *_: None)
+    assert not can_be_replayed(model, method, config)
+    hook.remove()
+    model.backbone.register_forward_hook(lambda *_: None)
+    assert not can_be_replayed(model, method, config)
+
+
+def test_a_failed_recording_leaves_the_network_as_it_was():
     model, _ = network()
-    config = network()[1].model_copy(update={setting.split(".")[1].split("=")[0]: setting.endswith("true")})
-    with replayed(model, FineTune(FineTuneConfig(), model), config, torch.device("cuda"), silent()):
-        assert model.replay is None
+    before = [buffer.clone() for buffer in model.buffers()]
+
+    def fails():
+        with graphs.unchanged_buffers(model):
+            model(torch.rand(2, 3, 32, 32))
+            assert any(not torch.equal(*pair) for pair in zip(before, model.buffers(), strict=True))
+            raise RuntimeError("no room")
+
+    with pytest.raises(RuntimeError, match="no room"):
+        fails()
+    assert all(torch.equal(*pair) for pair in zip(before, model.buffers(), strict=True))
 
 
 def test_a_network_that_cannot_be_recorded_runs_as_it_is(silent, monkeypatch):
@@ -63,6 +90,12 @@ def test_a_recording_takes_the_place_of_the_network_in_training_alone():
     assert not torch.equal(model.eval()(image).embedding, 2 * embedding)
 
 
+def test_a_recording_that_does_not_fit_is_not_used():
+    model, _ = network()
+    model.replay = lambda image: None
+    assert model(torch.rand(2, 3, 32, 32)).logits.shape == (2, 4, 8, 8)
+
+
 def test_methods_say_whether_they_read_stages():
     model, _ = network()
     assert not FineTune(FineTuneConfig(), model).uses_stages
@@ -71,23 +104,42 @@ def test_methods_say_whether_they_read_stages():
     assert PLOP(PLOPConfig(), model).uses_stages
 
 
+def test_no_class_inherits_what_its_own_losses_may_need():
+    class Same(FineTune):
+        pass
+
+    class Other(FineTune):
+        def losses(self, *args):
+            return super().losses(*args)
+
+    class Fair(FairCL):
+        pass
+
+    model, _ = network()
+    assert (Same.uses_stages, Same.takes_short_logits) == (False, True)
+    assert (Other.uses_stages, Other.takes_short_logits) == (True, False)
+    assert Fair(FairCLConfig(), model).uses_stages
+
+
 @on_gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("uses_stages", [False, True])
-def test_a_replayed_network_is_the_network_itself(uses_stages, silent):
+def test_a_replayed_network_is_the_network_itself(uses_stages, precision, silent):
     results = []
-    for graphs_on in (False, True):
+    for on in (False, True):
         torch.manual_seed(0)
-        model, config = network(f"train.graphs={str(graphs_on).lower()}")
+        model, config = network(f"train.graphs={str(on).lower()}", f"train.precision={precision}")
         place(model, torch.device("cuda"))
         method = FineTune(FineTuneConfig(), model)
         method.uses_stages = uses_stages
         image = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).cuda()
         with replayed(model, method, config, torch.device("cuda"), silent()):
-            assert (model.replay is not None) == graphs_on
+            assert (model.replay is not None) == on
             for _ in range(2):
                 model.zero_grad()
-                out = model(image)
-                (out.logits.square().mean() + out.embedding.square().mean()).backward()
+                with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+                    out = model(image)
+                (out.logits.float().square().mean() + out.embedding.float().square().mean()).backward()
         results.append([out.logits, *out.stages, *(p.grad for p in model.parameters()), *model.buffers()])
     for one, other in zip(*results, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+        assert torch.allclose(one.float(), other.float(), atol=1e-5 if precision == "fp32" else 1e-2)

@@ -165,3 +165,13 @@ def test_the_loss_takes_the_kernels_where_they_run(monkeypatch, form):
     monkeypatch.setattr(kernels, "usable", lambda tensor: True)
     torch.testing.assert_close(consistency_loss(image, logits, valid, *SIGMAS, 5, form), plain, rtol=1e-5, atol=1e-7)
     assert calls
+
+
+def test_leading_channels_without_any_probability():
+    logits = torch.randn(1, 20, 2, 2, generator=torch.Generator().manual_seed(0))
+    logits[:, :17] = -torch.inf
+    x, valid = torch.zeros(1, 3, 2, 2), torch.ones(1, 2, 2).bool()
+    total, _ = consistency.pair_sums(logits, x, valid, 0.1, 0.5, 1, "smooth")
+    expected, _ = consistency.pair_sums(logits[:, 17:].contiguous(), x, valid, 0.1, 0.5, 1, "smooth")
+    assert total.isfinite()
+    assert torch.allclose(total, expected)

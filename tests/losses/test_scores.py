@@ -73,3 +73,28 @@ def test_largest_channel_is_that_of_plain_interpolation():
     for size in ((9, 13), (4, 5), (2, 3)):
         up = functional.interpolate(logits, size, mode="bilinear", align_corners=False)
         assert torch.equal(largest_channel(logits, size), up.argmax(1))
+
+
+def test_largest_channel_of_short_numbers_is_found_in_full_precision():
+    logits = (8 + 0.3 * torch.randn(2, 9, 4, 4, generator=torch.Generator().manual_seed(0))).bfloat16()
+    assert torch.equal(largest_channel(logits, (13, 11)), largest_channel(logits.float(), (13, 11)))
+
+
+def test_deterministic_gradients_are_the_same():
+    logits, target, offset = case()
+    found = []
+    for deterministic in (False, True):
+        one = logits.clone().requires_grad_()
+        torch.use_deterministic_algorithms(deterministic)
+        try:
+            total, own = pixel_scores(one, target, offset)
+            (total - own).sum().backward()
+        finally:
+            torch.use_deterministic_algorithms(False)
+        found.append(one.grad)
+    assert torch.allclose(*found, atol=1e-12)
+
+
+def test_a_batch_of_nothing():
+    total, own = pixel_scores(torch.zeros(0, 3, 2, 2), torch.zeros((0, 4, 4), dtype=torch.int64))
+    assert total.shape == own.shape == (0, 4, 4)

@@ -28,7 +28,7 @@ from faircl.engine.graphs import replayed
 from faircl.engine.make_method import balance_method
 from faircl.engine.network import build_model, check_network, place, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
-from faircl.engine.runtime import fused, make_fabric, memory_in_words, one_size, process_settings
+from faircl.engine.runtime import has_fused_optimizer, make_fabric, memory_in_words, one_size, process_settings
 from faircl.engine.update import Update, Updater, one_behind
 from faircl.errors import UserError
 from faircl.methods.base import Method, StepContext
@@ -207,7 +207,7 @@ def _run(
     teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(context) else None
     model.eval().requires_grad_(True)
     method.begin_step(context)
-    optimizer = make_optimizer(config.optim, model, step, fused=fused(config.train, fabric))
+    optimizer = make_optimizer(config.optim, model, step, fused=has_fused_optimizer(config.train, fabric))
     network, optimizer = fabric.setup(model, optimizer)
     set_training_mode(model, config, step)
     warm = max(WARM, getattr(config.method, "period", 0) + 2) if timed else 0
@@ -228,7 +228,7 @@ def _run(
                 started = _now(fabric.device)
             yield updater.update(batches, step, number)
 
-    with one_size(config.train), replayed(model, method, config.train, fabric.device, reporter):
+    with one_size(config.train), replayed(model, method, config, fabric.device, reporter):
         for update in one_behind(updates()):
             update.terms()
     seconds = (_now(fabric.device) - started) / iterations

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from faircl.config import RunConfig
 from faircl.distributed import world_size
 from faircl.methods.base import Method
 from faircl.models.segmenter import Segmenter, Stages
@@ -26,63 +27,90 @@ _SHORT = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @contextmanager
 def replayed(
-    model: Segmenter, method: Method, config: TrainConfig, device: torch.device, reporter: Reporter
+    model: Segmenter, method: Method, config: RunConfig, device: torch.device, reporter: Reporter
 ) -> Iterator[None]:
     """Replay a network in training mode from graphs for a while, where that can be done.
 
-    Not with several processes, whose gradients meet while the backward pass runs, nor with attentions or activations
-    computed twice. A network that cannot be recorded is run as it is, and a note says so.
+    A network that cannot be recorded is run as it is, and a note says so.
     """
-    wanted = config.graphs and device.type == "cuda" and world_size() == 1
-    if wanted and not method.needs_attentions and not config.checkpointing:
+    if device.type == "cuda" and can_be_replayed(model, method, config):
+        problem = ""
         try:
-            model.replay = _record(model, method.uses_stages, config, device)
+            model.replay = _record(model, method.uses_stages, config.train, device)
         except (RuntimeError, AssertionError) as error:
-            gc.collect()
+            problem = " ".join(str(error).split())[:200]  # the error itself holds on to all that was recorded
+        if problem:
+            _let_go()
             reporter.say(
                 f"note: network '{model.name}' cannot be recorded as a CUDA graph and runs as it is, which costs time "
-                f"alone ({' '.join(str(error).split())[:200]}); train.graphs: false leaves the attempt out"
+                f"alone ({problem}); train.graphs: false leaves the attempt out"
             )
     try:
         yield
     finally:
         if model.replay is not None:
             model.replay = None
-            gc.collect()  # a graph is part of a cycle, and holds the memory of all activations
-            torch.cuda.empty_cache()
+            _let_go()
 
 
-def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: torch.device) -> _Replay:
+def can_be_replayed(model: Segmenter, method: Method, config: RunConfig) -> bool:
+    """Whether a recording would do the same as the network.
+
+    Not with several processes, whose gradients meet while the backward pass runs; nor with several batches per update,
+    for a replay writes its gradients over the last one's; nor with attentions, or activations computed twice; nor where
+    hooks act on a pass, as those of RCIL do.
+    """
+    if not config.train.graphs or config.train.checkpointing or config.optim.accumulate > 1:
+        return False
+    hooked = any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+    return world_size() == 1 and not method.needs_attentions and not hooked
+
+
+def _let_go() -> None:
+    """Give back the memory of a recording: it is part of a cycle, and holds all activations."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: torch.device) -> Replay:
     """Record both passes on an empty batch; statistics and random numbers are as if that had not happened."""
     image = torch.zeros((config.batch, 3, config.crop, config.crop), device=device)
-    buffers = [buffer.clone() for buffer in model.buffers()]
     number = torch.cuda.get_rng_state(device)
-    short = _SHORT.get(config.precision)
-    # Weights rounded by autocast must not outlive the recording.
-    arithmetic = nullcontext() if short is None else torch.autocast("cuda", short, cache_enabled=False)
-    with arithmetic:
-        replay = _Replay(model, image, uses_stages)
-    for buffer, before in zip(model.buffers(), buffers, strict=True):
-        buffer.copy_(before)
-    torch.cuda.set_rng_state(number, device)
-    torch.cuda.empty_cache()  # what recording needed beside the graphs
-    return replay
+    try:
+        with unchanged_buffers(model):
+            return Replay(model, image, uses_stages, _SHORT.get(config.precision))
+    finally:
+        torch.cuda.set_rng_state(number, device)
+        torch.cuda.empty_cache()  # what recording needed beside the graphs
 
 
-class _Replay:
+@contextmanager
+def unchanged_buffers(model: nn.Module) -> Iterator[None]:
+    """Put a module's buffers back afterwards, in place, whatever happens."""
+    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, before in kept:
+            buffer.copy_(before)
+
+
+class Replay:
     """A recorded network: normalised images to stages and embedding, as ``Segmenter.embed``."""
 
-    def __init__(self, model: Segmenter, image: Tensor, uses_stages: bool) -> None:
+    def __init__(self, model: Segmenter, image: Tensor, uses_stages: bool, short: torch.dtype | None) -> None:
         self.shape = image.shape
         # Made here, and kept: made while recording, what adds up a parameter's gradients would wait for another stream.
         self.accumulators = [parameter.view_as(parameter).grad_fn for parameter in _trained(model)]
-        recorded = _Embedding(model, uses_stages)
+        recorded = _Embedding(model, uses_stages, short)
         self.run: Any = torch.cuda.make_graphed_callables(recorded, (image,), allow_unused_input=True)
         self.stages = recorded.stages
 
-    def __call__(self, image: Tensor) -> tuple[Stages, Tensor]:
+    def __call__(self, image: Tensor) -> tuple[Stages, Tensor] | None:
+        """Return stages and embedding; None for images of another shape."""
         if image.shape != self.shape:
-            raise ValueError(f"recorded for images {tuple(self.shape)}, found {tuple(image.shape)}")
+            return None
         *stages, embedding = self.run(image)
         return tuple(stages) or self.stages, embedding
 
@@ -99,8 +127,9 @@ class _Embedding(nn.Module):
     can still be looked at.
     """
 
-    def __init__(self, model: Segmenter, uses_stages: bool) -> None:
+    def __init__(self, model: Segmenter, uses_stages: bool, short: torch.dtype | None) -> None:
         super().__init__()
+        self.short = short
         self.backbone, self.decoder = model.backbone, model.decoder
         self.embed, self.uses_stages = model.embed, uses_stages
         self.stages: Stages = ()
@@ -108,6 +137,9 @@ class _Embedding(nn.Module):
 
     def forward(self, image: Tensor) -> Stages:
         """Return stages, where they are used, and the embedding."""
-        stages, _, embedding = self.embed(image, False)
+        # Weights that autocast has rounded must not outlive the recording. Backward passes know no autocast.
+        short = self.short
+        with nullcontext() if short is None else torch.autocast("cuda", short, cache_enabled=False):
+            stages, _, embedding = self.embed(image, False)
         self.stages = tuple(stage.detach() for stage in stages)
         return (*stages, embedding) if self.uses_stages else (embedding,)

@@ -93,7 +93,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
     return fabric
 
 
-def fused(config: TrainConfig, fabric: Fabric) -> bool | None:
+def has_fused_optimizer(config: TrainConfig, fabric: Fabric) -> bool | None:
     """Whether the optimiser is to be a fused one: on a GPU, but not with fp16, whose scaler must see the gradients."""
     return True if fabric.device.type == "cuda" and config.precision != "fp16" else None
 

@@ -50,7 +50,7 @@ from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, check_saliency, make_plan, open_data
 from faircl.engine.run_folder import RunFolder
 from faircl.engine.runtime import (
-    fused,
+    has_fused_optimizer,
     make_fabric,
     memory_in_words,
     one_size,
@@ -183,7 +183,9 @@ class Trainer:
         """Make the updates of a step; return their seconds."""
         own = (rank(),) if rank() > 0 else ()
         torch.manual_seed(torch_seed(self.config.seed, "train", step, *own))  # dropout and the like
-        optimizer = make_optimizer(self.config.optim, self.model, step, fused=fused(self.config.train, self.fabric))
+        optimizer = make_optimizer(
+            self.config.optim, self.model, step, fused=has_fused_optimizer(self.config.train, self.fabric)
+        )
         network, optimizer = self.fabric.setup(self.model, optimizer)
         set_training_mode(self.model, self.config, step)
         self._say_local_statistics(step)
@@ -194,7 +196,7 @@ class Trainer:
         started = time.monotonic()
         with (
             one_size(self.config.train),
-            replayed(self.model, self.method, self.config.train, self.fabric.device, self.reporter),
+            replayed(self.model, self.method, self.config, self.fabric.device, self.reporter),
             self.reporter.task(f"step {step} train", iterations) as task,
         ):
             for update in one_behind(

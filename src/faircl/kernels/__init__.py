@@ -6,6 +6,7 @@ Every kernel has a plain path with the same results, for CPUs and for GPUs that 
 from __future__ import annotations
 
 import os
+import warnings
 from functools import cache
 from importlib.util import find_spec
 
@@ -22,10 +23,29 @@ def usable(tensor: Tensor) -> bool:
     Kernels compute in float32: tensors of more bits take the plain path.
     """
     fits = tensor.device.type == "cuda" and tensor.dtype != torch.float64
-    return fits and os.environ.get(SWITCH, "1") != "0" and _known(tensor.device.index or 0)
+    if not fits or os.environ.get(SWITCH, "1") == "0":
+        return False
+    here = torch.cuda.current_device()  # where Triton launches
+    return tensor.device.index in (None, here) and _known(here)
 
 
 @cache
 def _known(device: int) -> bool:
     nvidia = torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
-    return nvidia and find_spec("triton") is not None
+    return nvidia and find_spec("triton") is not None and _compiles()
+
+
+def _compiles() -> bool:
+    """Try a kernel: Triton needs a C compiler, which small containers lack."""
+    from faircl.kernels.upsampled import upsampled_argmax
+
+    try:
+        upsampled_argmax(torch.zeros((1, 2, 1, 1), device="cuda"), (2, 2))
+    except Exception as error:  # whatever it is, training can do without
+        warnings.warn(
+            f"Triton cannot compile here, so plain torch is used, which costs time and memory: "
+            f"{' '.join(str(error).split())[:200]}",
+            stacklevel=2,
+        )
+        return False
+    return True

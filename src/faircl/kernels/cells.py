@@ -11,7 +11,7 @@ tell exactly which cell a pixel is in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -31,7 +31,7 @@ class Axis(NamedTuple):
     longest: int
 
 
-@lru_cache(maxsize=256)
+@cache  # a few kilobytes each, and recorded networks point to them
 def axis(small: int, large: int, device: torch.device) -> Axis:
     """Return the cells of an axis."""
     pixel = torch.arange(large)

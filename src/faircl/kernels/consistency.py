@@ -70,7 +70,8 @@ def _log_sums(
         z = tl.load(logits + at, mask=there[:, None] & inside, other=0.0).to(tl.float32)
         z = tl.where(inside, z, float("-inf"))
         higher = tl.maximum(highest, tl.max(z, 1))
-        total = total * tl.exp(highest - higher) + tl.sum(tl.exp(z - higher[:, None]), 1)
+        finite = tl.where(higher == float("-inf"), 0.0, higher)  # so far nothing but −∞: −∞ − −∞ is no number
+        total = total * tl.exp(highest - finite) + tl.sum(tl.exp(z - finite[:, None]), 1)
         highest = higher
     tl.store(lse + image * pixels_of_image + pixel, highest + tl.log(total), mask=there)
 

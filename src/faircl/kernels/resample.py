@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from faircl.kernels.cells import axes
 
@@ -100,6 +101,7 @@ class _AddUpsampled(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         grad = gradients[0].contiguous(memory_format=torch.channels_last)
         found = [grad]

@@ -18,6 +18,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from faircl.data.sample import BACKGROUND, IGNORE
 from faircl.kernels.cells import axes
@@ -129,7 +130,7 @@ def _target_score(
     """Upsampled logit (rows, columns) of every pixel's label, zero where it is no class."""
     above, below = tl.maximum(cell_h, 0) * small_w, tl.minimum(cell_h + 1, small_h - 1) * small_w
     left, right = tl.maximum(cell_w, 0), tl.minimum(cell_w + 1, small_w - 1)
-    known = label < classes
+    known = (label >= 0) & (label < classes)
     at = logits + label
     aa = tl.load(at + (above + left) * classes, mask=known, other=0.0).to(tl.float32)
     ab = tl.load(at + (above + right) * classes, mask=known, other=0.0).to(tl.float32)
@@ -337,6 +338,7 @@ class _Scores(torch.autograd.Function):
         return total, own
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         logits, target, total, own, *rest = ctx.saved_tensors
         classes, small_h, small_w = logits.shape[1:]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from faircl import kernels
 from faircl.data.sample import BACKGROUND, IGNORE
@@ -42,14 +43,16 @@ def largest_channel(logits: Tensor, size: tuple[int, int] | torch.Size) -> Tenso
         from faircl.kernels import upsampled
 
         return upsampled.upsampled_argmax(logits, size)
-    large = (F.interpolate(one, tuple(size), mode="bilinear", align_corners=False) for one in torch.split(logits, 1))
-    return torch.cat([one.argmax(1) for one in large])
+    return torch.stack([_upsampled(one, size, None).argmax(0) for one in logits])
 
 
 def scores_by_image(
     logits: Tensor, target: Tensor, offset: Tensor | None = None, grouped: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Return what ``pixel_scores`` does, image by image in plain torch."""
+    if len(logits) == 0:
+        nothing = logits.sum().to(torch.promote_types(logits.dtype, torch.float32)).expand(target.shape)
+        return nothing, nothing
     found: tuple[Tensor, Tensor] = _Scores.apply(logits, target, offset, grouped)
     return found
 
@@ -64,6 +67,7 @@ class _Scores(torch.autograd.Function):
         return lse, own
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         logits, target, lse, own, *rest = ctx.saved_tensors
         grad = torch.empty_like(logits)
@@ -80,11 +84,19 @@ class _Scores(torch.autograd.Function):
                 together = (valid & ~single).to(z) * given_own
                 shared[: ctx.grouped] += torch.exp(z[: ctx.grouped] - own[k]) * together
             dense = z.sub_(lse[k]).exp_().mul_(given).add_(shared)
-            small = torch.ops.aten.upsample_bilinear2d_backward(
-                dense[None], list(target.shape[-2:]), [1, *logits.shape[1:]], False
-            )
-            grad[k] = small[0]
+            grad[k] = _gathered(dense, logits.shape[1:])
         return grad, None, None, None
+
+
+def _gathered(dense: Tensor, shape: torch.Size) -> Tensor:
+    """Gradient (C, h, w) of logits from that of upsampled ones (C, H, W); repeatable where torch was asked to be."""
+    if not torch.are_deterministic_algorithms_enabled():
+        sizes = [*dense.shape[1:]], [1, *shape]
+        gathered: Tensor = torch.ops.aten.upsample_bilinear2d_backward(dense[None], *sizes, False)[0]
+        return gathered
+    with torch.enable_grad():
+        small = dense.new_zeros(shape, requires_grad=True)
+        return torch.autograd.grad(_upsampled(small, dense.shape[1:], None), small, dense)[0]
 
 
 def _of_image(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +87,14 @@ class Method(nn.Module):
     """Whether batches must bring saliency maps, where the data has them (``data.saliency``)."""
     sigmoid: ClassVar[bool] = False
     """Whether it trains a sigmoid per class, by ``binary_cross_entropy``, and not a softmax."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let no class inherit what the losses of another may do without: its own may do with more."""
+        super().__init_subclass__(**options)
+        if {"losses", "targets", "measures", "observe"} & set(vars(cls)):
+            for name, safe in (("uses_stages", True), ("takes_short_logits", False)):
+                if name not in vars(cls):
+                    setattr(cls, name, safe)
 
     def __init__(self, config: MethodConfig, model: Segmenter) -> None:
         super().__init__()

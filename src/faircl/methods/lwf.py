@@ -32,6 +32,7 @@ class LwF(TeacherMethod):
     name = "lwf"
     summary = "cross-entropy and distillation of the old network's logits"
     paper = "LwF, ECCV 2016"
+    uses_stages = False
 
     def __init__(self, config: LwFConfig, model: Segmenter) -> None:
         super().__init__(config, model)

@@ -30,6 +30,7 @@ class LwFMC(TeacherMethod):
     name = "lwf-mc"
     summary = "binary cross-entropy per class, old classes by the old network's probability"
     paper = "LwF-MC (iCaRL), CVPR 2017"
+    uses_stages = False
     sigmoid = True
 
     def __init__(self, config: LwFMCConfig, model: Segmenter) -> None:

@@ -35,6 +35,7 @@ class MiB(TeacherMethod):
     name = "mib"
     summary = "cross-entropy and distillation in which background may be an old or a new class"
     paper = "MiB, CVPR 2020"
+    uses_stages = False
 
     facts: Tensor
 

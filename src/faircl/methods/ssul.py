@@ -54,6 +54,7 @@ class SSUL(Method):
     name = "ssul"
     summary = "background that may be a coming class is 'unknown'; new classifiers start from it, all else is frozen"
     paper = "SSUL, NeurIPS 2021"
+    uses_stages = False
     needs = "nothing but the step's labels; with saliency maps (data.saliency) only what stands out is unknown"
     uses_saliency = True
     sigmoid = True

@@ -48,13 +48,13 @@ class MlpDecoder(nn.Module):
         with own_precision(device):
             # The coarsest stage comes first among the fused channels, as in the published weights.
             fuse = torch.split(self.fuse.weight.flatten(1), self.fuse.out_channels, 1)[::-1]
-            states = [dict(project.named_parameters()) for project in self.projections]
-            weights = [w @ state["weight"].flatten(1) for w, state in zip(fuse, states, strict=True)]
-            biases = [w @ state["bias"] for w, state in zip(fuse, states, strict=True)]
-            bias = torch.stack(biases).sum(0)
-        return [
-            weight[:, :, None, None] for weight in weights
-        ], bias if self.fuse.bias is None else bias + self.fuse.bias
+            weights, biases = [], [] if self.fuse.bias is None else [self.fuse.bias]
+            for own, project in zip(fuse, self.projections, strict=True):
+                assert isinstance(project, nn.Conv2d)
+                assert project.bias is not None
+                weights.append((own @ project.weight.flatten(1))[:, :, None, None])
+                biases.append(own @ project.bias)
+            return weights, torch.stack(biases).sum(0)
 
     def _added(self, parts: list[Tensor], size: torch.Size) -> Tensor:
         """Bring maps to a size and add them up."""

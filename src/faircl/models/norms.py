@@ -37,7 +37,7 @@ class RowNormForProducts(RowNorm):
 def speed_up_norms(module: nn.Module, before_products: Iterable[nn.Module]) -> None:
     """Give all layer norms of a module a fast way, in place; those of some modules only feed linear layers."""
     for part in module.modules():
-        if type(part) is nn.LayerNorm:
+        if type(part) is nn.LayerNorm and len(part.normalized_shape) == 1 and part.bias is not None:
             part.__class__ = RowNorm
     for one in before_products:
         for part in one.modules():

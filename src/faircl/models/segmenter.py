@@ -55,8 +55,8 @@ class Segmenter(nn.Module):
     mean: Tensor
     std: Tensor
 
-    replay: Callable[[Tensor], tuple[Stages, Tensor]] | None = None
-    """What ``embed`` computes of an image, without attentions, from a recording; in training mode, while it is set."""
+    replay: Callable[[Tensor], tuple[Stages, Tensor] | None] | None = None
+    """A recording: stages and embedding of an image, or None where it does not fit; used in training mode, if set."""
 
     def __init__(
         self,
@@ -83,11 +83,14 @@ class Segmenter(nn.Module):
         """Segment a batch of images (B, 3, H, W) in [0, 1]."""
         if attentions and not self.has_attentions:
             raise ValueError(f"network '{self.name}' has no attentions")
-        image, maps = (image - self.mean) / self.std, None
-        if self.replay is not None and self.training and torch.is_grad_enabled():
-            stages, embedding = self.replay(image)
-        else:
+        image = (image - self.mean) / self.std
+        recorded = None
+        if self.replay is not None and self.training and torch.is_grad_enabled() and not attentions:
+            recorded = self.replay(image)
+        if recorded is None:
             stages, maps, embedding = self.embed(image, attentions)
+        else:
+            (stages, embedding), maps = recorded, None
         classified, inlet = embedding, None
         if embedding.requires_grad and kernels.usable(embedding):
             classified, inlet = with_inlet(embedding)
