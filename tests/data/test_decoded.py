@@ -168,3 +168,11 @@ def test_a_missing_image_is_named_as_without_a_cache(folder, tmp_path):
 def test_data_without_files_cannot_be_kept_on_disk():
     with pytest.raises(UserError, match=r"train\.cache is disk, but this data set is not read from"):
         SamplesOnDisk(Painted())
+
+
+def test_room_that_cannot_be_seen_is_not_named(tmp_path, monkeypatch):
+    from faircl.data import decoded
+
+    assert "GB free" in decoded._room(tmp_path / "a" / "b")
+    monkeypatch.setattr(decoded.shutil, "disk_usage", lambda path: (_ for _ in ()).throw(PermissionError))
+    assert decoded._room(tmp_path / "a" / "b") == ""

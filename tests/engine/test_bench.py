@@ -269,3 +269,16 @@ def test_passes_and_what_is_kept(silent):
     assert rows["mib"].extra == copied + 2  # and its two facts
     # Prototypes (6, 8), share and predicted (6,), which are ready, frozen, filled and heads (6,), facts and a count.
     assert rows["faircl"].extra == 6 * 8 + 6 * 6 + 4 + 1
+
+
+def test_peers_know_no_accumulation(silent):
+    with pytest.raises(UserError, match=r"leave --peer or optim\.accumulate out"):
+        bench_step([config("optim.accumulate=2")], METHODS, FEW, silent(), ["eager"])
+
+
+def test_a_step_that_cannot_be_compiled_is_a_sentence():
+    def fails():
+        raise RuntimeError("no compiler\nfound")
+
+    with pytest.raises(UserError, match="no compiler found; leave --peer compiled out"):
+        bench._try_compiling(fails)

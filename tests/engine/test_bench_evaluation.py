@@ -74,3 +74,12 @@ def test_no_room_is_a_note(monkeypatch, silent):
 def test_nothing_to_time_is_refused(silent):
     with pytest.raises(UserError, match="--rounds is 0, expected at least 1"):
         bench_evaluation([TINY], 0, silent())
+
+
+def test_logits_that_do_not_fit_are_a_sentence(silent, monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("faircl.engine.bench_evaluation.random_logits", full)
+    with pytest.raises(UserError, match="out of memory; lower --batch, --size or --classes"):
+        bench_evaluation([MapSize(classes=5, size=12, stride=4, batch=2)], 1, silent())

@@ -224,7 +224,7 @@ def test_a_run_is_another_run_unless_only_its_speed_differs(section, tiny_run):
         changed = part.model_copy(update={key: other(getattr(part, key))})
         assert changed != part
         candidate = config.model_copy(update={section: changed})
-        speed = ("workers", "cache", "log_every", "tensorboard", "checkpointing")
+        speed = ("workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing")
         if key in speed or (section, key) == ("eval", "batch"):
             tiny_run.check_free(candidate, resume=True)
             continue

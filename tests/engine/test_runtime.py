@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from faircl.engine.again import evaluate_again
-from faircl.engine.runtime import make_fabric, only_first, process_settings, smallest_share
+from faircl.engine.runtime import make_fabric, memory_in_words, only_first, process_settings, smallest_share
 from faircl.errors import UserError
 from faircl.progress import Silence
 from faircl.sections import TrainConfig
@@ -78,3 +78,10 @@ def test_only_the_first_process_speaks(silent, monkeypatch):
     with quiet.task("nothing", 3) as task:
         task.advance("nothing")
     assert reporter.said == reporter.tasks == []
+
+
+@pytest.mark.parametrize("text", ["is killed by signal: Killed. ", "(s) 12 exited unexpectedly"])
+def test_a_worker_that_was_ended_is_a_sentence(text):
+    with pytest.raises(UserError, match="often because the machine ran out of memory") as caught, memory_in_words():
+        raise RuntimeError(f"DataLoader worker (pid{' 12)' if 'signal' in text else ''} {text}")
+    assert "\n" not in str(caught.value)

@@ -69,6 +69,7 @@ def _table(rows: list[InputSpeed], about: InputSize, file_bytes: float, facts: d
     caption = (
         f"{facts['cpu']}, {facts['cores']} cores; GPU: {facts['gpu']}; torch {facts['torch']}; "
         f"commit {facts['commit'] or 'unknown'}"
+        + ("; what a GPU would do, resampling among it, is left out" if facts["gpu"] == "none" else "")
     )
     table = Table(title=title, caption=caption, header_style="bold", box=None)
     for column in ("way", "workers", "crops/s", "core ms/crop", "MB/s", "speed"):

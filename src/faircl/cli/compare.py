@@ -118,7 +118,7 @@ def _unlike(named: Sequence[tuple[str, Run]]) -> list[str]:
 def _settings(run: Run) -> dict[str, Any]:
     """Return what a run was made of but its seed, places and speed."""
     tree = {key: value for key, value in run.config.items() if key not in ("seed", "eval")}
-    speed = ("workers", "cache", "threads", "log_every", "tensorboard", "accelerator")
+    speed = ("workers", "cache", "graphs", "threads", "log_every", "tensorboard", "accelerator")
     places = {"data": ("root", "saliency"), "train": speed}
     for section, keys in places.items():
         if isinstance(tree.get(section), dict):

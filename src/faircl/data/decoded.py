@@ -49,7 +49,7 @@ class SamplesInMemory:
     def __init__(self, data: SegmentationData, split: str, ids: Sequence[str], advance: Callable[[], None]) -> None:
         self.data, self.classes = data, data.classes
         self._kept: dict[tuple[str, str], Sample] = {}
-        for id, sample in zip(ids, decode_all(data, split, ids, _check_memory), strict=True):
+        for id, sample in zip(ids, decode_all(data, split, ids, check_memory), strict=True):
             self._kept[split, id] = sample
             advance()
 
@@ -103,10 +103,9 @@ class SamplesOnDisk:
             return _load(path, id)
         sample = self.data.read(split, id)
         if not keep(path, lambda file: _save(file, sample)):
-            free = shutil.disk_usage(next(parent for parent in path.parents if parent.exists())).free
             raise UserError(
-                f"Cannot keep decoded images in {self.folder}: the disk is full ({free / GB:.1f} GB free), or the "
-                f"folder may not be written; make room, set {VARIABLE} to another, or train.cache to none or memory."
+                f"Cannot keep decoded images in {self.folder}: the disk is full{_room(path)}, or the folder cannot be "
+                f"made or written; make room, set {VARIABLE} to another, or train.cache to none or memory."
             )
         return sample
 
@@ -122,6 +121,14 @@ class SamplesOnDisk:
             digest.update(f"/{path.absolute()}/{found.st_size}/{found.st_mtime_ns}".encode("utf-8", "surrogateescape"))
         name = digest.hexdigest()
         return self.folder / name[:2] / name
+
+
+def _room(path: Path) -> str:
+    """Say how much is free where a file was to be, as far as that can be seen."""
+    with suppress(OSError, StopIteration):
+        free = shutil.disk_usage(next(parent for parent in path.parents if os.path.exists(parent))).free
+        return f" ({free / GB:.1f} GB free)"
+    return ""
 
 
 def _save(file: BinaryIO, sample: Sample) -> None:
@@ -147,13 +154,13 @@ def _load(path: Path, id: str) -> Sample:
     return Sample(id, image, mask.reshape(high, wide))
 
 
-def _check_memory(needed: float) -> None:
+def check_memory(needed: float, cache: str = "memory") -> None:
     """Refuse samples that this machine has no memory for, where it tells."""
     with suppress(OSError, ValueError, StopIteration):
         lines = _MEMORY.read_text(encoding="utf-8").splitlines()
         free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
         if needed > free:
             raise UserError(
-                f"train.cache is memory, but the step's decoded images need about {needed / GB:.1f} GB and "
+                f"train.cache is {cache}, but the step's decoded images need about {needed / GB:.1f} GB and "
                 f"{free / GB:.1f} GB are free on this machine; set it to disk or none."
             )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from faircl.data.compact import as_tensor
-from faircl.data.decoded import GB, decode_all
+from faircl.data.decoded import GB, check_memory, decode_all
 from faircl.data.loader import StepDataset
 from faircl.data.windows import CutWindows, Numbers, Window
 from faircl.errors import UserError
@@ -75,8 +75,9 @@ class ResidentImages:
 
 
 def _check(needed: float, device: torch.device) -> None:
-    """Refuse images that the GPU has no memory for."""
+    """Refuse images that the device has no memory for."""
     if device.type != "cuda":
+        check_memory(needed, "gpu")
         return
     free, total = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -100,6 +100,8 @@ def bench_step(
     ``methods`` are (label, name); the one that is each configuration's own takes its settings from there.
     """
     found: list[StepTime] = []
+    if peers and any(config.optim.accumulate > 1 for config in configs):
+        raise UserError("A plain step makes an update of every batch; leave --peer or optim.accumulate out.")
     for config in configs:
         with process_settings(config.train), memory_in_words():
             fabric = make_fabric(config.train)
@@ -164,6 +166,8 @@ def _time_peer(config: RunConfig, peer: Peer, network: Segmenter, fabric: Fabric
     """Time an update of a plain network; compiling is not timed."""
     batch = _random_batch(config, 0, (0, size.classes), 0, assigned=False).to(fabric.device)
     update = peer_step(copy.deepcopy(network), size.classes, fabric, batch.image, batch.labels, peer)
+    if peer == "compiled":
+        _try_compiling(update)
     for number in range(WARM):
         if number == WARM - SETTLED:
             _reset_peak(fabric.device)
@@ -172,6 +176,18 @@ def _time_peer(config: RunConfig, peer: Peer, network: Segmenter, fabric: Fabric
     for _ in range(size.iterations):
         update()
     return Timed((_now(fabric.device) - started) / size.iterations, _peak(fabric.device), 1, 0)
+
+
+def _try_compiling(update: Callable[[], Tensor]) -> None:
+    from torch._dynamo.exc import TorchDynamoException
+
+    try:
+        update()
+    except (TorchDynamoException, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        text = " ".join(str(error).split())[:200]
+        raise UserError(f"torch.compile cannot do the plain step here: {text}; leave --peer compiled out.") from None
 
 
 def _time_method(

@@ -26,6 +26,7 @@ from faircl.engine.bench_timing import (
     why_not,
     without_kernels,
 )
+from faircl.errors import UserError
 from faircl.losses.scores import largest_channel
 from faircl.metrics import ConfusionMatrix
 from faircl.progress import Reporter
@@ -106,14 +107,19 @@ def bench_evaluation(sizes: Sequence[MapSize], rounds: int, reporter: Reporter) 
     total = len(sizes) * len(PREDICTIONS) + len(to_count) * len(COUNTERS)
     rows: list[EvaluationCost] = []
     with reporter.task("timing evaluation", total) as task:
-        for size in sizes:
-            for row in _predictions(size, rounds, device):
-                rows.append(row)
-                task.advance(f"{size.words}: {row.way}")
-        for size in to_count:
-            for row in _counts(size, rounds, device):
-                rows.append(row)
-                task.advance(f"{size.classes} classes: {row.way}")
+        try:
+            for size in sizes:
+                for row in _predictions(size, rounds, device):
+                    rows.append(row)
+                    task.advance(f"{size.words}: {row.way}")
+            for size in to_count:
+                for row in _counts(size, rounds, device):
+                    rows.append(row)
+                    task.advance(f"{size.classes} classes: {row.way}")
+        except (RuntimeError, MemoryError) as error:
+            raise UserError(
+                f"The logits or labels of {size.words} alone: {why_not(error)}; lower --batch, --size or --classes."
+            ) from None
     return rows
 
 

@@ -31,7 +31,7 @@ CONFIG, SCENARIO, METRICS = "config.yaml", "scenario.json", "metrics.jsonl"
 # Settings that do not change what a run computes: it may be resumed under others. That data found under another root
 # are the same is proved by the scenario's sha256. Of saliency maps it counts whether there are any, not where.
 _INCIDENTAL = {
-    "train": {"workers", "cache", "log_every", "tensorboard", "checkpointing"},
+    "train": {"workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing"},
     "eval": {"batch"},
     "data": {"root"},
 }

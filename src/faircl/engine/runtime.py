@@ -147,10 +147,16 @@ def one_size(config: TrainConfig) -> Iterator[None]:
 
 @contextmanager
 def memory_in_words() -> Iterator[None]:
-    """Turn running out of memory, on a GPU or on a CPU, into a sentence."""
+    """Turn running out of memory, on a GPU or on a CPU, into a sentence; and a worker that the system has ended."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
+        if "DataLoader worker (pid" in str(error):  # raised wherever the signal of its end came in
+            raise UserError(
+                "A process that reads images has ended before its time, often because the machine ran out of memory; "
+                "lower train.workers or train.batch, set train.cache to none or disk, and go on with --resume. "
+                "Finished steps are kept."
+            ) from None
         gpu = isinstance(error, torch.OutOfMemoryError)
         if not gpu and not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
             raise
