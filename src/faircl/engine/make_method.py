@@ -16,7 +16,7 @@ def make_method(config: RunConfig, model: Segmenter) -> Method:
     method: Method = METHODS.get(config.method.name)(config.method, model)
     if method.needs_memory and config.memory.images == 0:
         raise UserError(
-            f"Method '{_words(config)}' trains on images of earlier steps, but memory.images is 0; set it to the "
+            f"Method '{_words(method)}' trains on images of earlier steps, but memory.images is 0; set it to the "
             "number of images to keep, such as --set memory.images=100."
         )
     if config.memory.images and config.train.batch < 2:
@@ -34,15 +34,15 @@ def balance_method(method: Method, config: RunConfig) -> None:
         return
     if method.sigmoid and loss in SOFTMAX_ONLY:
         raise UserError(
-            f"balance.loss {loss} lets classes compete in a softmax, but method '{_words(config)}' trains a sigmoid "
+            f"balance.loss {loss} lets classes compete in a softmax, but method '{_words(method)}' trains a sigmoid "
             "for each; use weighted, class_balanced, focal or tilted."
         )
     method.set_balance(Balance(config.balance))
 
 
-def _words(config: RunConfig) -> str:
+def _words(method: Method) -> str:
     """Name the method and what is inside it."""
-    return method_words({"method": config.method.model_dump(mode="json")})
+    return method_words({"method": method.base_config.model_dump(mode="json")})
 
 
 def check_balance(method: Method, config: RunConfig) -> None:

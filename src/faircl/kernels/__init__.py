@@ -13,6 +13,9 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+# Triton 3.9 warns until it is told whether to fuse products and sums, and 3.10 would not: kernels count on it.
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+
 SWITCH = "FAIRCL_KERNELS"
 """Environment variable; 0 takes the plain paths everywhere."""
 

@@ -1,0 +1,69 @@
+"""Compile every kernel for a GPU that need not be there: the interpreter accepts what the compiler refuses.
+
+    TRITON_INTERPRET=0 python tests/kernels/compile_all.py
+
+Prints a line per kernel; an error ends it.
+"""
+
+import torch
+from triton import compile as triton_compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from faircl.kernels import cluster, consistency, layer_norm, resample, upsampled
+
+FLOATS = "offset total own grad_total grad_own parts weights_h weights_w squares largest sums weights mean scale"
+FLOATS += " weight bias grad_weight grad_bias lse colours pairs totals"
+SHORT = "logits fine coarse points features gradient y grad x grad_x out best"
+INTEGERS = "starts_h starts_w cells_h cells_w labels counts"
+NUMBERS = "margin eps factor_x factor_y"
+TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(INTEGERS.split(), "*i32")
+TYPES |= dict.fromkeys(NUMBERS.split(), "fp32") | {"target": "*i64", "valid": "*u8"}
+UPSAMPLED = {"ignore": 65535, "background": 0, "has_offset": True, "has_group": True, "sigmoid": False, "whole": True}
+TILES = [{"rows": 2, "columns": 16, "high": 4, "low": 8}, {"rows": 4, "columns": 4, "high": 1, "low": 32}]
+
+
+def cases():
+    """Yield kernels, their constants, and the type of their maps."""
+    for kind in ("bf16", "fp32"):
+        for tile in TILES if kind == "bf16" else TILES[:1]:
+            for fn in (upsampled._scores, upsampled._argmax, upsampled._backward):
+                yield fn, UPSAMPLED | tile, kind, 1, 3
+                yield fn, UPSAMPLED | tile | {"sigmoid": True, "whole": False}, kind, 1, 3
+        yield upsampled._add_up, {"block": 1024}, kind, 4, 3
+        yield resample._add_upsampled, {"columns": 16, "channels": 128}, kind, 4, 3
+        yield resample._gather_upsampled, {"columns": 16, "channels": 128}, kind, 4, 3
+        yield layer_norm._normalise, {"tile_rows": 64, "tile_width": 64}, kind, 4, 3
+        yield layer_norm._gradients, {"tile_rows": 8, "tile_width": 512}, kind, 4, 3
+        tile = {"pixels": consistency.PIXELS, "channels": consistency.CHANNELS}
+        yield consistency._log_sums, tile, kind, consistency.WARPS, 3
+        yield consistency._forward, tile | {"smooth": True, "bands": 3}, kind, consistency.WARPS, 3
+        yield consistency._backward, tile, kind, consistency.WARPS, 3
+        dtype = torch.bfloat16 if kind == "bf16" else torch.float32
+        for prototypes in (21, 151, 300) if kind == "bf16" else (151,):
+            sizes = cluster._forward_sizes(dtype, prototypes)
+            yield cluster._forward, sizes, kind, sizes["num_warps"], sizes["num_stages"]
+            sizes = cluster._backward_sizes(dtype, prototypes) | {"add": True}
+            yield cluster._backward, sizes, kind, sizes["num_warps"], sizes["num_stages"]
+
+
+def main():
+    target = GPUTarget("cuda", 90, 32)
+    for fn, constants, kind, warps, stages in cases():
+        names = fn.arg_names
+        fixed = {name: value for name, value in constants.items() if name in names}
+        types = dict.fromkeys(SHORT.split(), f"*{kind}") | TYPES
+        signature = {name: "constexpr" if name in fixed else types.get(name, "i32") for name in names}
+        places = {(names.index(name),): value for name, value in fixed.items()}
+        # As at run time: pointers, and the strides of channels_last maps of usual widths, are multiples of 16.
+        even = [
+            name for name in names if signature[name].startswith("*") or name in ("per_image", "per_pixel", "width")
+        ]
+        attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in even if name not in fixed}
+        source = ASTSource(fn, signature, constexprs=places, attrs=attributes)
+        made = triton_compile(source, target=target, options={"num_warps": warps, "num_stages": stages})
+        print(fn.__module__, fn.__name__, kind, made.metadata.shared, flush=True)
+
+
+if __name__ == "__main__":
+    main()
