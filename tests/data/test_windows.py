@@ -118,7 +118,8 @@ def test_a_gpu_without_room_is_a_sentence(monkeypatch):
     resident._check(1.9e9, torch.device("cuda"))
     with pytest.raises(UserError, match=r"about 2\.1 GB and 2\.0 GB of 8\.0 GB are free on the GPU"):
         resident._check(2.1e9, torch.device("cuda"))
-    resident._check(1e18, CPU)
+    with pytest.raises(UserError, match=r"train\.cache is gpu, .* are free on this machine"):
+        resident._check(1e18, CPU)
 
 
 def test_a_gpu_that_runs_full_is_a_sentence(monkeypatch):
