@@ -60,20 +60,9 @@ BEYOND_SINGLE = Sizes(pixels=64, prototypes=64, depth=32, channels=64, warps=8, 
 
 @triton.jit
 def _squared_distances(
-    base,
-    at,
-    there,
-    points,
-    squares,
-    largest,
-    first,
-    count,
-    width,
-    step,
-    pixels: tl.constexpr,
-    block: tl.constexpr,
-    depth: tl.constexpr,
-):
+    base, at, there, points, squares, largest, first, count, width, step, pixels: tl.constexpr,
+    block: tl.constexpr, depth: tl.constexpr,
+):  # fmt: skip
     """‖f‖² + ‖p‖² − 2·f·p of a tile of pixels and the prototypes from ``first``: (pixels, block), not below rounding.
 
     Prototypes that are not active, or not there, are infinitely far: so their ``squares`` say.
@@ -116,24 +105,9 @@ def _own_distance(base, at, there, points, label, width, step, pixels: tl.conste
 
 @triton.jit
 def _rates(
-    base,
-    at,
-    there,
-    label,
-    points,
-    squares,
-    largest,
-    weights,
-    margin,
-    first,
-    count,
-    width,
-    step,
-    short: tl.constexpr,
-    pixels: tl.constexpr,
-    block: tl.constexpr,
-    depth: tl.constexpr,
-):
+    base, at, there, label, points, squares, largest, weights, margin, first, count, width, step,
+    short: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr, depth: tl.constexpr,
+):  # fmt: skip
     """Return r of a tile of pixels and a block of prototypes, in the features' type; the own one only in 16 bits."""
     distance = tl.sqrt(
         _squared_distances(base, at, there, points, squares, largest, first, count, width, step, pixels, block, depth)
@@ -163,22 +137,9 @@ def _drawn(rate, drawn, points, first, count, channel, width, block: tl.constexp
 
 @triton.jit
 def _write(
-    features,
-    gradient,
-    at,
-    out,
-    there,
-    points,
-    label,
-    channel,
-    width,
-    total,
-    drawn,
-    own_rate,
-    scale,
-    short: tl.constexpr,
-    add: tl.constexpr,
-):
+    features, gradient, at, out, there, points, label, channel, width, total, drawn, own_rate, scale,
+    short: tl.constexpr, add: tl.constexpr,
+):  # fmt: skip
     """Write (f·Σr − r·P)·scale for a tile of pixels and some channels, or add it to what is there."""
     inside = there[:, None] & (channel < width)[None, :]
     f = tl.load(features + at, mask=inside, other=0.0).to(tl.float32)
@@ -194,24 +155,9 @@ def _write(
 
 @triton.jit
 def _forward(
-    features,
-    labels,
-    points,
-    squares,
-    largest,
-    sums,
-    pixels_of_image,
-    count,
-    width,
-    margin,
-    per_image,
-    per_channel,
-    per_pixel,
-    short: tl.constexpr,
-    pixels: tl.constexpr,
-    block: tl.constexpr,
-    depth: tl.constexpr,
-):
+    features, labels, points, squares, largest, sums, pixels_of_image, count, width, margin, per_image,
+    per_channel, per_pixel, short: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr, depth: tl.constexpr,
+):  # fmt: skip
     """Sum the pulls and the pushes of a tile of one image."""
     tile, image = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     local = tl.arange(0, pixels)
@@ -241,32 +187,11 @@ def _forward(
 
 @triton.jit
 def _backward(
-    features,
-    labels,
-    points,
-    squares,
-    largest,
-    weights,
-    gradient,
-    pixels_of_image,
-    count,
-    width,
-    margin,
-    per_image,
-    per_channel,
-    per_pixel,
-    out_per_image,
-    out_per_channel,
-    out_per_pixel,
-    short: tl.constexpr,
-    add: tl.constexpr,
-    whole: tl.constexpr,
-    pixels: tl.constexpr,
-    block: tl.constexpr,
-    rest: tl.constexpr,
-    depth: tl.constexpr,
-    channels: tl.constexpr,
-):
+    features, labels, points, squares, largest, weights, gradient, pixels_of_image, count, width, margin,
+    per_image, per_channel, per_pixel, out_per_image, out_per_channel, out_per_pixel, short: tl.constexpr,
+    add: tl.constexpr, whole: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr, rest: tl.constexpr,
+    depth: tl.constexpr, channels: tl.constexpr,
+):  # fmt: skip
     """Write the gradient of a tile of one image: all channels if two blocks hold the ``whole``, else some."""
     tile, image = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     local, inner = tl.arange(0, pixels), tl.arange(0, channels)
@@ -284,45 +209,15 @@ def _backward(
         own_rate = tl.where(label >= 0, tl.load(weights), 0.0) / tl.maximum(own, 1.1754944e-38)
     if whole:
         rate = _rates(
-            base,
-            at,
-            there,
-            label,
-            points,
-            squares,
-            largest,
-            weights,
-            margin,
-            0,
-            count,
-            width,
-            per_channel,
-            short,
-            pixels,
-            block,
-            depth,
-        )
+            base, at, there, label, points, squares, largest, weights, margin, 0, count, width, per_channel, short,
+            pixels, block, depth,
+        )  # fmt: skip
         total = tl.sum(rate.to(tl.float32), 1)
         if rest > 0:
             further = _rates(
-                base,
-                at,
-                there,
-                label,
-                points,
-                squares,
-                largest,
-                weights,
-                margin,
-                block,
-                count,
-                width,
-                per_channel,
-                short,
-                pixels,
-                rest,
-                depth,
-            )
+                base, at, there, label, points, squares, largest, weights, margin, block, count, width,
+                per_channel, short, pixels, rest, depth,
+            )  # fmt: skip
             total += tl.sum(further.to(tl.float32), 1)
         for start in range(0, width, channels):
             channel = start + inner
@@ -341,24 +236,9 @@ def _backward(
         total = tl.zeros((pixels,), tl.float32)
         for first in range(0, count, block):
             rate = _rates(
-                base,
-                at,
-                there,
-                label,
-                points,
-                squares,
-                largest,
-                weights,
-                margin,
-                first,
-                count,
-                width,
-                per_channel,
-                short,
-                pixels,
-                block,
-                depth,
-            )
+                base, at, there, label, points, squares, largest, weights, margin, first, count, width,
+                per_channel, short, pixels, block, depth,
+            )  # fmt: skip
             total += tl.sum(rate.to(tl.float32), 1)
             drawn = _drawn(rate, drawn, points, first, count, channel, width, block)
         skipped = tl.program_id(2).to(tl.int64) * channels
@@ -391,19 +271,9 @@ class _Sums(torch.autograd.Function):
         tiles = triton.cdiv(pixels, sizes["pixels"])
         sums = features.new_empty((images * tiles, 2), dtype=torch.float32)
         _forward[(tiles, images)](
-            features,
-            labels,
-            points,
-            squares,
-            largest,
-            sums,
-            pixels,
-            len(points),
-            width,
-            margin,
-            *features.stride(),
-            **sizes,
-        )
+            features, labels, points, squares, largest, sums, pixels, len(points), width, margin,
+            *features.stride(), **sizes,
+        )  # fmt: skip
         pull, push = sums.sum(0)
         return pull, push
 
@@ -452,22 +322,9 @@ def _write_gradient(saved: _Saved, weights: Tensor, gradient: Tensor, add: bool)
     sizes = _backward_sizes(features.dtype, len(points))
     parts = 1 if sizes["whole"] else triton.cdiv(width, sizes["channels"])
     _backward[(triton.cdiv(pixels, sizes["pixels"]), images, parts)](
-        features,
-        labels,
-        points,
-        squares,
-        largest,
-        weights,
-        gradient,
-        pixels,
-        len(points),
-        width,
-        margin,
-        *features.stride(),
-        *gradient.stride(),
-        add=add,
-        **sizes,
-    )
+        features, labels, points, squares, largest, weights, gradient, pixels, len(points), width, margin,
+        *features.stride(), *gradient.stride(), add=add, **sizes,
+    )  # fmt: skip
 
 
 def cluster_sums(

@@ -46,16 +46,9 @@ def _softmax(logits, at, inside, lse):
 
 @triton.jit
 def _log_sums(
-    logits,
-    lse,
-    pixels_of_image,
-    classes,
-    per_image,
-    per_channel,
-    per_pixel,
-    pixels: tl.constexpr,
+    logits, lse, pixels_of_image, classes, per_image, per_channel, per_pixel, pixels: tl.constexpr,
     channels: tl.constexpr,
-):
+):  # fmt: skip
     """Write log Σ exp z of a tile of one image."""
     image = tl.program_id(1).to(tl.int64)
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
@@ -78,29 +71,10 @@ def _log_sums(
 
 @triton.jit
 def _forward(
-    logits,
-    lse,
-    colours,
-    valid,
-    pairs,
-    totals,
-    counts,
-    step,
-    images,
-    height,
-    width,
-    classes,
-    reach,
-    factor_x,
-    factor_y,
-    per_image,
-    per_channel,
-    per_pixel,
-    smooth: tl.constexpr,
-    bands: tl.constexpr,
-    pixels: tl.constexpr,
+    logits, lse, colours, valid, pairs, totals, counts, step, images, height, width, classes, reach, factor_x,
+    factor_y, per_image, per_channel, per_pixel, smooth: tl.constexpr, bands: tl.constexpr, pixels: tl.constexpr,
     channels: tl.constexpr,
-):
+):  # fmt: skip
     """Sum a tile of one image over its pairs, and write the three numbers of each; factors are 1/σ²."""
     image = tl.program_id(1).to(tl.int64)
     plane = height * width
@@ -159,26 +133,9 @@ def _forward(
 
 @triton.jit
 def _backward(
-    logits,
-    lse,
-    pairs,
-    scale,
-    gradient,
-    step,
-    images,
-    height,
-    width,
-    classes,
-    reach,
-    per_image,
-    per_channel,
-    per_pixel,
-    out_per_image,
-    out_per_channel,
-    out_per_pixel,
-    pixels: tl.constexpr,
-    channels: tl.constexpr,
-):
+    logits, lse, pairs, scale, gradient, step, images, height, width, classes, reach, per_image, per_channel,
+    per_pixel, out_per_image, out_per_channel, out_per_pixel, pixels: tl.constexpr, channels: tl.constexpr,
+):  # fmt: skip
     """Write the gradient of a tile of one image and some channels."""
     image = tl.program_id(2).to(tl.int64)
     plane = height * width
@@ -241,26 +198,10 @@ class _Sums(torch.autograd.Function):
         totals = lse.new_empty(grid)
         counts = lse.new_empty(grid, dtype=torch.int32)
         _forward[grid](
-            logits,
-            lse,
-            colours,
-            valid,
-            pairs,
-            totals,
-            counts,
-            pairs.stride(0),
-            images,
-            height,
-            width,
-            classes,
-            reach,
-            1 / sigma_x**2,
-            1 / sigma_y**2,
-            *logits.stride(),
-            smooth=smooth,
-            bands=colours.shape[1],
+            logits, lse, colours, valid, pairs, totals, counts, pairs.stride(0), images, height, width, classes,
+            reach, 1 / sigma_x**2, 1 / sigma_y**2, *logits.stride(), smooth=smooth, bands=colours.shape[1],
             **sizes,
-        )
+        )  # fmt: skip
         ctx.save_for_backward(logits, lse, pairs)
         ctx.settings = (images, height, width, classes, reach)
         count = counts.sum()
@@ -274,19 +215,9 @@ class _Sums(torch.autograd.Function):
         gradient = torch.empty_like(logits)
         images, classes, pixels = logits.shape
         _backward[(triton.cdiv(pixels, PIXELS), triton.cdiv(classes, CHANNELS), images)](
-            logits,
-            lse,
-            pairs,
-            scale.float(),
-            gradient,
-            pairs.stride(0),
-            *ctx.settings,
-            *logits.stride(),
-            *gradient.stride(),
-            pixels=PIXELS,
-            channels=CHANNELS,
-            num_warps=WARPS,
-        )
+            logits, lse, pairs, scale.float(), gradient, pairs.stride(0), *ctx.settings, *logits.stride(),
+            *gradient.stride(), pixels=PIXELS, channels=CHANNELS, num_warps=WARPS,
+        )  # fmt: skip
         return gradient, None, None, None, None, None, None
 
 

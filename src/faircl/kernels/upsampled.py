@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from faircl.data.sample import BACKGROUND, IGNORE
 from faircl.kernels.cells import axes
+from faircl.kernels.mixing import LN_2, LOG2_E, cell_bounds, corners, group_score, mixed, softplus2, target_score
 
 CHANNELS = 32
 """Channels of a tile."""
@@ -32,40 +33,6 @@ WARPS = 1
 PARTS = 2**26
 """Numbers of the backward pass's sums that exist at a time (256 MiB), or those of one image."""
 BLOCK = 1024
-_LOG2_E = tl.constexpr(1.4426950408889634)
-_LN_2 = tl.constexpr(0.6931471805599453)
-
-
-@triton.jit
-def _corners(logits, offset, channel, inside, cell_h, cell_w, small_h, small_w, classes, has_offset: tl.constexpr):
-    """Logits (high, low) at a cell's corners in float32, times log2 e; −∞ in the first beyond the classes."""
-    above, below = tl.maximum(cell_h, 0) * small_w, tl.minimum(cell_h + 1, small_h - 1) * small_w
-    left, right = tl.maximum(cell_w, 0), tl.minimum(cell_w + 1, small_w - 1)
-    at = logits + channel
-    aa = tl.load(at + (above + left) * classes, mask=inside, other=float("-inf")).to(tl.float32)
-    ab = tl.load(at + (above + right) * classes, mask=inside, other=0.0).to(tl.float32)
-    ba = tl.load(at + (below + left) * classes, mask=inside, other=0.0).to(tl.float32)
-    bb = tl.load(at + (below + right) * classes, mask=inside, other=0.0).to(tl.float32)
-    if has_offset:
-        added = tl.load(offset + channel, mask=inside, other=0.0)
-        aa, ab, ba, bb = aa + added, ab + added, ba + added, bb + added
-    return aa * _LOG2_E, ab * _LOG2_E, ba * _LOG2_E, bb * _LOG2_E
-
-
-@triton.jit
-def _mixed(aa, ab, ba, bb, inside, fy, fx):
-    """Upsampled logits (high, rows, columns, low) between four corners (high, low); fy (rows,), fx (columns,)."""
-    along = fy[None, :, None]
-    left = aa[:, None, :] + along * tl.where(inside, ba - aa, 0.0)[:, None, :]
-    right = ab[:, None, :] + along * (bb - ab)[:, None, :]
-    slope = tl.where(inside[:, None, :], right - left, 0.0)
-    return left[:, :, None, :] + fx[None, None, :, None] * slope[:, :, None, :]
-
-
-@triton.jit
-def _softplus2(z):
-    """log2(1 + 2^z), where no power overflows."""
-    return tl.maximum(z, 0.0) + tl.log2(1.0 + tl.exp2(-tl.abs(z)))
 
 
 @triton.jit
@@ -76,10 +43,8 @@ def _scores(
     low: tl.constexpr,
 ):  # fmt: skip
     """One cell: log Σ exp (or Σ softplus) of its pixels, and the score of their targets."""
-    cell_h, cell_w = tl.program_id(0) // (small_w + 1) - 1, tl.program_id(0) % (small_w + 1) - 1
+    cell_h, cell_w, top, bottom, left, right = cell_bounds(starts_h, starts_w, small_w)
     image = tl.program_id(1).to(tl.int64)
-    top, bottom = tl.load(starts_h + cell_h + 1), tl.load(starts_h + cell_h + 2)
-    left, right = tl.load(starts_w + cell_w + 1), tl.load(starts_w + cell_w + 2)
     logits += image * small_h * small_w * classes
     number = tl.arange(0, high)[:, None] * low + tl.arange(0, low)[None, :]
     for x_start in range(left, right, columns):
@@ -95,75 +60,32 @@ def _scores(
             if sigmoid:
                 for start in range(0, classes, high * low):
                     inside = start + number < classes
-                    aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
+                    aa, ab, ba, bb = corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
                                               classes, has_offset)  # fmt: skip
-                    sum_ += tl.sum(_softplus2(_mixed(aa, ab, ba, bb, inside, fy, fx)), 0)
-                found = tl.sum(sum_, 2) * _LN_2
+                    sum_ += tl.sum(softplus2(mixed(aa, ab, ba, bb, inside, fy, fx)), 0)
+                found = tl.sum(sum_, 2) * LN_2
             else:
                 highest = tl.full((rows, columns, low), float("-inf"), tl.float32)
                 for start in range(0, classes, high * low):
                     inside = start + number < classes
-                    aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
+                    aa, ab, ba, bb = corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
                                               classes, has_offset)  # fmt: skip
-                    highest = tl.maximum(highest, tl.max(_mixed(aa, ab, ba, bb, inside, fy, fx), 0))
+                    highest = tl.maximum(highest, tl.max(mixed(aa, ab, ba, bb, inside, fy, fx), 0))
                 top_score = tl.max(highest, 2)
                 for start in range(0, classes, high * low):
                     inside = start + number < classes
-                    aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
+                    aa, ab, ba, bb = corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w,
                                               classes, has_offset)  # fmt: skip
-                    z = _mixed(aa, ab, ba, bb, inside, fy, fx)
+                    z = mixed(aa, ab, ba, bb, inside, fy, fx)
                     sum_ += tl.sum(tl.exp2(z - top_score[None, :, :, None]), 0)
-                found = (top_score + tl.log2(tl.sum(sum_, 2))) * _LN_2
+                found = (top_score + tl.log2(tl.sum(sum_, 2))) * LN_2
             tl.store(total + place, found, mask=there)
-            score = _target_score(logits, offset, label, classes, cell_h, cell_w, small_h, small_w, fy, fx, has_offset)
+            score = target_score(logits, offset, label, classes, cell_h, cell_w, small_h, small_w, fy, fx, has_offset)
             if has_group:
-                group = _group_score(logits, offset, grouped, number, cell_h, cell_w, small_h, small_w, classes, fy, fx,
+                group = group_score(logits, offset, grouped, number, cell_h, cell_w, small_h, small_w, classes, fy, fx,
                                      has_offset, rows, columns, high, low)  # fmt: skip
                 score = tl.where(label == background, group, score)
             tl.store(own + place, tl.where(label == ignore, 0.0, score), mask=there)
-
-
-@triton.jit
-def _target_score(
-    logits, offset, label, classes, cell_h, cell_w, small_h, small_w, fy, fx, has_offset: tl.constexpr
-):  # fmt: skip
-    """Upsampled logit (rows, columns) of every pixel's label, zero where it is no class."""
-    above, below = tl.maximum(cell_h, 0) * small_w, tl.minimum(cell_h + 1, small_h - 1) * small_w
-    left, right = tl.maximum(cell_w, 0), tl.minimum(cell_w + 1, small_w - 1)
-    known = (label >= 0) & (label < classes)
-    at = logits + label
-    aa = tl.load(at + (above + left) * classes, mask=known, other=0.0).to(tl.float32)
-    ab = tl.load(at + (above + right) * classes, mask=known, other=0.0).to(tl.float32)
-    ba = tl.load(at + (below + left) * classes, mask=known, other=0.0).to(tl.float32)
-    bb = tl.load(at + (below + right) * classes, mask=known, other=0.0).to(tl.float32)
-    first = aa + fy[:, None] * (ba - aa)
-    second = ab + fy[:, None] * (bb - ab)
-    score = first + fx[None, :] * (second - first)
-    if has_offset:
-        score += tl.load(offset + label, mask=known, other=0.0)
-    return score
-
-
-@triton.jit
-def _group_score(
-    logits, offset, grouped, number, cell_h, cell_w, small_h, small_w, classes, fy, fx, has_offset: tl.constexpr,
-    rows: tl.constexpr, columns: tl.constexpr, high: tl.constexpr, low: tl.constexpr,
-):  # fmt: skip
-    """Return log Σ exp (rows, columns) over the first ``grouped`` channels."""
-    highest = tl.full((rows, columns, low), float("-inf"), tl.float32)
-    for start in range(0, grouped, high * low):
-        inside = start + number < grouped
-        aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w, classes,
-                                  has_offset)  # fmt: skip
-        highest = tl.maximum(highest, tl.max(_mixed(aa, ab, ba, bb, inside, fy, fx), 0))
-    top_score = tl.max(highest, 2)
-    sum_ = tl.zeros((rows, columns, low), tl.float32)
-    for start in range(0, grouped, high * low):
-        inside = start + number < grouped
-        aa, ab, ba, bb = _corners(logits, offset, start + number, inside, cell_h, cell_w, small_h, small_w, classes,
-                                  has_offset)  # fmt: skip
-        sum_ += tl.sum(tl.exp2(_mixed(aa, ab, ba, bb, inside, fy, fx) - top_score[None, :, :, None]), 0)
-    return (top_score + tl.log2(tl.sum(sum_, 2))) * _LN_2
 
 
 @triton.jit
@@ -172,10 +94,8 @@ def _argmax(
     rows: tl.constexpr, columns: tl.constexpr, high: tl.constexpr, low: tl.constexpr,
 ):  # fmt: skip
     """One cell: the largest channel of its pixels, the first among equals."""
-    cell_h, cell_w = tl.program_id(0) // (small_w + 1) - 1, tl.program_id(0) % (small_w + 1) - 1
+    cell_h, cell_w, top, bottom, left, right = cell_bounds(starts_h, starts_w, small_w)
     image = tl.program_id(1).to(tl.int64)
-    top, bottom = tl.load(starts_h + cell_h + 1), tl.load(starts_h + cell_h + 2)
-    left, right = tl.load(starts_w + cell_w + 1), tl.load(starts_w + cell_w + 2)
     logits += image * small_h * small_w * classes
     number = tl.arange(0, high)[:, None] * low + tl.arange(0, low)[None, :]
     for x_start in range(left, right, columns):
@@ -190,9 +110,9 @@ def _argmax(
             winner = tl.zeros((high, rows, columns, low), tl.int32)
             for start in range(0, classes, high * low):
                 inside = start + number < classes
-                aa, ab, ba, bb = _corners(logits, logits, start + number, inside, cell_h, cell_w, small_h, small_w,
+                aa, ab, ba, bb = corners(logits, logits, start + number, inside, cell_h, cell_w, small_h, small_w,
                                           classes, False)  # fmt: skip
-                z = _mixed(aa, ab, ba, bb, inside, fy, fx)
+                z = mixed(aa, ab, ba, bb, inside, fy, fx)
                 winner = tl.where(z > highest, (start + number)[:, None, None, :], winner)
                 highest = tl.maximum(highest, z)
             top_score = tl.max(tl.max(highest, 0), 2)
@@ -202,12 +122,12 @@ def _argmax(
 
 @triton.jit
 def _part(
-    corners, channel, classes, grouped, label, given, given_own, norm, score, fy, fx, background: tl.constexpr,
+    four, channel, classes, grouped, label, given, given_own, norm, score, fy, fx, background: tl.constexpr,
     has_group: tl.constexpr, sigmoid: tl.constexpr,
 ):  # fmt: skip
     """Gradient (high, rows, columns, low) of a tile's upsampled logits."""
-    aa, ab, ba, bb = corners
-    z = _mixed(aa, ab, ba, bb, channel < classes, fy, fx)
+    aa, ab, ba, bb = four
+    z = mixed(aa, ab, ba, bb, channel < classes, fy, fx)
     hit = channel[:, None, None, :] == label[None, :, :, None]
     of_own = tl.where(hit, given_own[None, :, :, None], 0.0)
     if sigmoid:
@@ -227,10 +147,10 @@ def _pixels(target, total, own, grad_total, grad_own, place, there, has_group: t
     label = tl.load(target + place, mask=there, other=-1).to(tl.int32)
     given = tl.load(grad_total + place, mask=there, other=0.0)
     given_own = tl.load(grad_own + place, mask=there, other=0.0)
-    norm = tl.load(total + place, mask=there, other=float("inf")) * _LOG2_E
+    norm = tl.load(total + place, mask=there, other=float("inf")) * LOG2_E
     score = norm
     if has_group:
-        score = tl.load(own + place, mask=there, other=float("inf")) * _LOG2_E
+        score = tl.load(own + place, mask=there, other=float("inf")) * LOG2_E
     return label, given, given_own, norm, score
 
 
@@ -245,10 +165,8 @@ def _backward(
 
     With ``whole`` a tile holds all pixels of a cell: they are read once for all channels.
     """
-    cell_h, cell_w = tl.program_id(0) // (small_w + 1) - 1, tl.program_id(0) % (small_w + 1) - 1
+    cell_h, cell_w, top, bottom, left, right = cell_bounds(starts_h, starts_w, small_w)
     image = tl.program_id(1).to(tl.int64)
-    top, bottom = tl.load(starts_h + cell_h + 1), tl.load(starts_h + cell_h + 2)
-    left, right = tl.load(starts_w + cell_w + 1), tl.load(starts_w + cell_w + 2)
     logits += image * small_h * small_w * classes
     first_pixel = image * large_h * large_w
     # The cell lies after, beside or before a logit along each axis; beyond the border there is none, and no weight.
@@ -267,10 +185,10 @@ def _backward(
                                                        has_group)  # fmt: skip
     for start in range(0, classes, high * low):
         channel = start + number
-        corners = _corners(logits, offset, channel, channel < classes, cell_h, cell_w, small_h, small_w, classes,
+        four = corners(logits, offset, channel, channel < classes, cell_h, cell_w, small_h, small_w, classes,
                            has_offset)  # fmt: skip
         if whole:
-            part = _part(corners, channel, classes, grouped, label, given, given_own, norm, score, fy, fx, background,
+            part = _part(four, channel, classes, grouped, label, given, given_own, norm, score, fy, fx, background,
                          has_group, sigmoid)  # fmt: skip
             above = tl.sum((1 - fy)[None, :, None, None] * part, 1)
             below = tl.sum(fy[None, :, None, None] * part, 1)
@@ -291,7 +209,7 @@ def _backward(
                     place = first_pixel + y[:, None] * large_w + x[None, :]
                     label, given, given_own, norm, score = _pixels(target, total, own, grad_total, grad_own, place,
                                                                    there, has_group)  # fmt: skip
-                    part = _part(corners, channel, classes, grouped, label, given, given_own, norm, score, fy, fx,
+                    part = _part(four, channel, classes, grouped, label, given, given_own, norm, score, fy, fx,
                                  background, has_group, sigmoid)  # fmt: skip
                     above += tl.sum((1 - fy)[None, :, None, None] * part, 1)
                     below += tl.sum(fy[None, :, None, None] * part, 1)
