@@ -4,13 +4,10 @@ import os
 import pickle
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from faircl.data.cache import CountCache, cache_folder
@@ -18,7 +15,6 @@ from faircl.data.coding import MaskCoding
 from faircl.data.count_pool import CHUNK, look_in_processes
 from faircl.data.folder import FolderData
 from faircl.data.index import FEW, index_labels
-from faircl.data.index_png import count_index_png
 from faircl.data.masks import ColourTable, write_mask
 from faircl.errors import UserError
 
@@ -241,50 +237,6 @@ def test_a_script_without_a_main_guard(cache, tmp_path):
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == (str(FEW + 1), "")
-
-
-# ---- the short way through PNGs
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**31), st.sampled_from(["L", "P"]), st.booleans())
-def test_the_short_way_agrees_with_pillow(high, wide, seed, mode, optimize):
-    import io
-
-    values = np.random.default_rng(seed).integers(0, 256, (high, wide), dtype=np.uint8)
-    image = Image.fromarray(values)
-    if mode == "P":
-        image.putpalette(list(range(256)) * 3)
-    file = io.BytesIO()
-    image.save(file, "PNG", optimize=optimize)
-    found = count_index_png(file.getvalue())
-    if found is not None:
-        assert found.counts.tolist() == np.bincount(values.ravel(), minlength=256).tolist()
-        assert found.size == (high, wide)
-    counted = MaskCoding(255).count(file.getvalue(), Path("x.png"))
-    assert counted.pixels.tolist() == np.bincount(values.ravel(), minlength=256)[:255].tolist()
-    assert counted.void == int((values == 255).sum())
-
-
-def test_the_short_way_is_taken_by_palette_pngs_and_not_by_others(tmp_path):
-    values = np.arange(60, dtype=np.uint8).reshape(6, 10)
-    write_mask(tmp_path / "p.png", values)
-    data = (tmp_path / "p.png").read_bytes()
-    assert count_index_png(data) is not None
-    for at in (20, len(data) // 2, len(data) - 20):  # any damage is left to Pillow
-        assert count_index_png(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
-    assert count_index_png(data[:-1]) is None
-    plte = data.index(b"PLTE")
-    length = int.from_bytes(data[plte - 4 : plte], "big")
-    assert count_index_png(data[: plte - 4] + data[plte + 8 + length :]) is None  # no palette
-    for wide in (0, 2**31 - 1):
-        header = wide.to_bytes(4, "big") + data[20:29]
-        check_sum = zlib.crc32(b"IHDR" + header).to_bytes(4, "big")
-        assert count_index_png(data[:16] + header + check_sum + data[33:]) is None
-    Image.fromarray(values.astype(np.uint16)).save(tmp_path / "deep.png")
-    Image.fromarray(values > 7).save(tmp_path / "one.png")
-    for name in ("deep", "one"):
-        assert count_index_png((tmp_path / f"{name}.png").read_bytes()) is None
 
 
 # ---- codings

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.index_png import IndexPng, MissingRows, count_index_png
+from faircl.data.index_png import IndexPng, MissingRows, count_index_png, read_palette_png
 from faircl.data.masks import (
     MAX_UINT8_CLASSES,
     VOID_8BIT,
@@ -71,10 +71,15 @@ class MaskCoding:
 
     def decode(self, data: bytes, path: Path) -> Mask:
         """Class ids (H, W) of a mask file's bytes, all below `classes` or void; `path` is for errors."""
+        stored = None if self.colours is not None else read_palette_png(data)
+        if stored is not None and (plain := self._plain(stored)) is not None:
+            return plain
         image = decode_raster(data, path, "mask")
         if _is_index(image, data):
-            if (plain := self._plain(image)) is not None:
-                return plain
+            if image.mode == "L" or self.colours is None:
+                stored = np.frombuffer(bytearray(image.tobytes()), np.uint8).reshape(image.height, image.width)
+                if (plain := self._plain(stored)) is not None:
+                    return plain
             meaning = self._meaning(np.array(image.histogram()), _palette(image), path)
             # The cast takes IGNORE to 255, which is void in 8 bits.
             small = self.classes <= MAX_UINT8_CLASSES
@@ -92,15 +97,15 @@ class MaskCoding:
         table = self._checked(counts, path)
         return table.astype(np.uint8)[mask] if self.classes <= MAX_UINT8_CLASSES else table[mask]
 
-    def _plain(self, image: Pillow.Image) -> Mask | None:
-        """Ids of an 8-bit picture whose numbers mean something by themselves; None where one of them does not.
-
-        A third of the time of counting and looking up: bytes are translated, and UNKNOWN's low byte is no id.
-        """
-        if self.classes > UNKNOWN & 0xFF or (image.mode == "P" and self.colours is not None):
+    def _plain(self, values: NDArray[np.uint8]) -> Mask | None:
+        """Ids of an 8-bit picture whose values (H, W) mean something by themselves; None where one of them does not."""
+        if self.classes > UNKNOWN & 0xFF:
             return None
-        ids = np.frombuffer(bytearray(image.tobytes()).translate(self._bytes), np.uint8)
-        return None if (ids == UNKNOWN & 0xFF).any() else ids.reshape(image.height, image.width)
+        if self.values is None and self.void:  # adding one wraps void to 0, so that a single maximum checks all
+            return values if int((values + np.uint8(1)).max(initial=0)) <= self.classes else None
+        # Translating bytes is a third of the time of counting and looking up; UNKNOWN's low byte is no id.
+        ids = np.frombuffer(bytearray(values).translate(self._bytes), np.uint8)
+        return None if (ids == UNKNOWN & 0xFF).any() else ids.reshape(values.shape)
 
     def count(self, data: bytes, path: Path) -> Counted:
         """Count the classes of a mask file's bytes."""

