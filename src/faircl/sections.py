@@ -99,6 +99,9 @@ class TrainConfig(Section):
     checkpointing: bool = Field(
         False, description="compute the backbone's activations twice instead of keeping them: less memory, more time"
     )
+    compile: bool = Field(
+        False, description="compile the backbone's blocks by torch.compile: a minute at first, other rounding"
+    )
     graphs: bool = Field(
         True, description="replay the network from CUDA graphs on a single GPU: less work for the host, same numbers"
     )
@@ -120,6 +123,12 @@ class TrainConfig(Section):
     def _cut_on_device(self) -> Self:
         if self.cache == "gpu" and self.augment != "device":
             raise ValueError("cache gpu cuts windows on the device; set augment to device as well")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_through_blocks(self) -> Self:
+        if self.compile and self.checkpointing:
+            raise ValueError("compile and checkpointing both run the backbone's blocks their own way; set one of them")
         return self
 
 

@@ -24,6 +24,7 @@ from faircl.config import RunConfig
 from faircl.data.loader import Batch
 from faircl.data.sample import BACKGROUND
 from faircl.engine.bench_peers import Peer, peer_step
+from faircl.engine.compiled import compiled
 from faircl.engine.graphs import replayed
 from faircl.engine.make_method import balance_method
 from faircl.engine.network import build_model, check_network, place, set_training_mode
@@ -244,7 +245,11 @@ def _run(
                 started = _now(fabric.device)
             yield updater.update(batches, step, number)
 
-    with one_size(config.train), replayed(model, method, config, fabric.device, reporter):
+    with (
+        one_size(config.train),
+        compiled(model, method, config, fabric, reporter),
+        replayed(model, method, config, fabric.device, reporter),
+    ):
         for update in one_behind(updates()):
             update.terms()
         seconds = (_now(fabric.device) - started) / iterations  # giving the recording back is no part of an update

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,8 +63,18 @@ def can_be_replayed(model: Segmenter, method: Method, config: RunConfig) -> bool
     """
     if not config.train.graphs or config.train.checkpointing or config.optim.accumulate > 1:
         return False
-    hooked = any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
-    return world_size() == 1 and not method.needs_attentions and not hooked
+    return world_size() == 1 and not method.needs_attentions and not is_hooked(model)
+
+
+def is_hooked(model: nn.Module) -> bool:
+    """Whether hooks act on forward passes of a module or of its parts."""
+    return any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+
+
+def recorded_arithmetic(precision: str) -> AbstractContextManager[Any]:
+    """Return the arithmetic of a recorded pass: weights that autocast has rounded must not outlive the recording."""
+    short = _SHORT.get(precision)
+    return nullcontext() if short is None else torch.autocast("cuda", short, cache_enabled=False)
 
 
 def _let_go() -> None:
@@ -79,7 +90,7 @@ def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: to
     number = torch.cuda.get_rng_state(device)
     try:
         with unchanged_buffers(model):
-            return Replay(model, image, uses_stages, _SHORT.get(config.precision))
+            return Replay(model, image, uses_stages, config.precision)
     finally:
         torch.cuda.set_rng_state(number, device)
         torch.cuda.empty_cache()  # what recording needed beside the graphs
@@ -99,11 +110,11 @@ def unchanged_buffers(model: nn.Module) -> Iterator[None]:
 class Replay:
     """A recorded network: normalised images to stages and embedding, as ``Segmenter.embed``."""
 
-    def __init__(self, model: Segmenter, image: Tensor, uses_stages: bool, short: torch.dtype | None) -> None:
+    def __init__(self, model: Segmenter, image: Tensor, uses_stages: bool, precision: str) -> None:
         self.shape = image.shape
         # Made here, and kept: made while recording, what adds up a parameter's gradients would wait for another stream.
         self.accumulators = [parameter.view_as(parameter).grad_fn for parameter in _trained(model)]
-        recorded = _Embedding(model, uses_stages, short)
+        recorded = _Embedding(model, uses_stages, precision)
         self.run: Any = torch.cuda.make_graphed_callables(recorded, (image,), allow_unused_input=True)
         self.stages = recorded.stages
 
@@ -127,9 +138,9 @@ class _Embedding(nn.Module):
     can still be looked at.
     """
 
-    def __init__(self, model: Segmenter, uses_stages: bool, short: torch.dtype | None) -> None:
+    def __init__(self, model: Segmenter, uses_stages: bool, precision: str) -> None:
         super().__init__()
-        self.short = short
+        self.arithmetic = partial(recorded_arithmetic, precision)
         self.backbone, self.decoder = model.backbone, model.decoder
         self.embed, self.uses_stages = model.embed, uses_stages
         self.stages: Stages = ()
@@ -137,9 +148,7 @@ class _Embedding(nn.Module):
 
     def forward(self, image: Tensor) -> Stages:
         """Return stages, where they are used, and the embedding."""
-        # Weights that autocast has rounded must not outlive the recording. Backward passes know no autocast.
-        short = self.short
-        with nullcontext() if short is None else torch.autocast("cuda", short, cache_enabled=False):
+        with self.arithmetic():  # backward passes know no autocast
             stages, _, embedding = self.embed(image, False)
         self.stages = tuple(stage.detach() for stage in stages)
         return (*stages, embedding) if self.uses_stages else (embedding,)

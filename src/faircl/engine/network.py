@@ -32,6 +32,8 @@ def build_model(config: RunConfig, pretrained: bool = True) -> Segmenter:
         raise UserError(
             f"train.checkpointing is set, but network '{model.name}' has no blocks to compute twice; leave it unset."
         )
+    if config.train.compile and not any(True for _ in model.blocks()):
+        raise UserError(f"train.compile is set, but network '{model.name}' has no blocks to compile; leave it unset.")
     return model
 
 

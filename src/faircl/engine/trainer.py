@@ -31,6 +31,7 @@ from faircl.data.sample import Mask
 from faircl.data.sampling import CountedBatches, Order, RareFirst, Shuffled, Stream
 from faircl.distributed import join, on_first, rank, share_buffers, share_of
 from faircl.engine.checkpoint import load_step, save_step
+from faircl.engine.compiled import compiled
 from faircl.engine.environment import environment
 from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.engine.graphs import replayed
@@ -196,6 +197,7 @@ class Trainer:
         started = time.monotonic()
         with (
             one_size(self.config.train),
+            compiled(self.model, self.method, self.config, self.fabric, self.reporter),
             replayed(self.model, self.method, self.config, self.fabric.device, self.reporter),
             self.reporter.task(f"step {step} train", iterations) as task,
         ):

@@ -1,0 +1,88 @@
+"""Compiling a network block by block: torch.compile fuses what lies between its products and convolutions.
+
+Blocks of one shape share one compilation, so that a deep network costs no more than a few of its blocks; whole networks
+take minutes, and SegFormer was slower for it. Stems and decoders stay as they are: compiled, the gradient of an
+upsampling is a sum in no fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from faircl.config import RunConfig
+from faircl.engine.graphs import can_be_replayed, is_hooked, recorded_arithmetic, unchanged_buffers
+from faircl.methods.base import Method
+from faircl.models.segmenter import Segmenter
+from faircl.progress import Reporter
+
+BACKEND = "inductor"
+MOST_SHAPES = 64
+"""Compilations of one block's code, at most; torch's own limit is met by a ResNet."""
+
+
+@contextmanager
+def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric, reporter: Reporter) -> Iterator[None]:
+    """Compile a network's blocks for a while, if ``train.compile`` asks for it; what is compiled is compiled here.
+
+    A network that cannot be compiled is run as it is, and a note says so.
+    """
+    if not config.train.compile:
+        yield
+        return
+    from torch._dynamo import config as limits
+
+    if method.needs_attentions or is_hooked(model):
+        reporter.say(f"note: method '{method.name}' looks into the network's blocks, which are not compiled")
+        yield
+        return
+    replays = fabric.device.type == "cuda" and can_be_replayed(model, method, config)
+    blocks = list(model.blocks())
+    try:
+        with limits.patch(recompile_limit=MOST_SHAPES):
+            for block in blocks:
+                block.compile(backend=BACKEND, dynamic=False)
+            with reporter.task("compile", 1) as task:
+                problem = _try(model, config, fabric, replays)
+                task.advance()
+            if problem:
+                _as_they_are(blocks)
+                reporter.say(
+                    f"note: network '{model.name}' cannot be compiled here and runs as it is, which costs time alone "
+                    f"({problem}); train.compile: false leaves the attempt out"
+                )
+            yield
+    finally:
+        _as_they_are(blocks)
+
+
+def _as_they_are(blocks: list[nn.Module]) -> None:
+    for block in blocks:
+        block._compiled_call_impl = None
+
+
+def _try(model: Segmenter, config: RunConfig, fabric: Fabric, replays: bool) -> str:
+    """Run both passes on an empty batch, which compiles; return what went wrong.
+
+    Statistics, gradients and random numbers are as if that had not happened.
+    """
+    device, side = fabric.device, config.train.crop
+    share = -(-config.train.batch // fabric.world_size)
+    image = torch.zeros((share, 3, side, side), device=device, dtype=torch.get_default_dtype())
+    trained = [p for part in (model.backbone, model.decoder) for p in part.parameters() if p.requires_grad]
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), unchanged_buffers(model):
+        try:
+            # In the arithmetic that is to come, or all would be compiled once more.
+            with recorded_arithmetic(config.train.precision) if replays else fabric.autocast():
+                embedding = model.embed(image, False)[2]
+            if trained:  # not by backward(), which would tell other processes
+                torch.autograd.grad(embedding.sum(), trained, allow_unused=True)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # compilers, and what they are made of, raise nearly anything
+            return " ".join(str(error).split())[:200]
+    return ""
