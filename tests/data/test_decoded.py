@@ -103,6 +103,21 @@ def test_too_little_memory_is_a_sentence(monkeypatch, tmp_path):
     in_memory(Painted())  # 33 kB
 
 
+@pytest.mark.parametrize(("limit", "fits"), [("20000", False), ("40000", True), ("max", True)])
+def test_a_containers_memory_is_all_there_is(limit, fits, monkeypatch, tmp_path):
+    monkeypatch.setattr(decoded, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(decoded, "_CONTAINER", tmp_path)
+    (tmp_path / "meminfo").write_text("MemAvailable: 4000 kB\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text("15000\n")
+    (tmp_path / "memory.stat").write_text("anon 4000\ninactive_file 11000\n")
+    if fits:
+        in_memory(Painted())  # 33 kB beside 4 kB in use
+    else:
+        with pytest.raises(UserError, match="are free on this machine; set it to disk or none"):
+            in_memory(Painted())
+
+
 def test_disk_gives_the_same_samples_and_then_reads_no_image_again(folder, tmp_path, monkeypatch):
     disk = SamplesOnDisk(folder, tmp_path)
     assert_same_samples(disk, folder)
@@ -155,6 +170,14 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(folder, tmp_path, monkeypa
     with pytest.raises(UserError, match=r"Cannot keep decoded images in .*decoded: the disk is full \(\d+\.\d GB free"):
         SamplesOnDisk(folder, tmp_path).read("train", "train0")
     assert kept_files(tmp_path / "decoded") == []
+
+
+def test_a_folder_that_cannot_be_written_is_known_beforehand(folder, tmp_path):
+    SamplesOnDisk(folder, tmp_path).check_folder()
+    assert kept_files(tmp_path / "decoded") == []
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"Cannot keep decoded images in .*file/decoded: the disk is full"):
+        SamplesOnDisk(folder, tmp_path / "file").check_folder()
 
 
 def test_a_missing_image_is_named_as_without_a_cache(folder, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import mmap
 import os
 import shutil
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
@@ -25,6 +26,7 @@ GB = 1e9
 _HEADER = struct.Struct("<8sIII12x")  # name and version, height, width, bytes of a mask's number; a multiple of 16
 _NAME = b"faircl-1"
 _MEMORY = Path("/proc/meminfo")
+_CONTAINER = Path("/sys/fs/cgroup")
 
 
 def decode_all(
@@ -103,11 +105,21 @@ class SamplesOnDisk:
             return _load(path, id)
         sample = self.data.read(split, id)
         if not keep(path, lambda file: _save(file, sample)):
-            raise UserError(
-                f"Cannot keep decoded images in {self.folder}: the disk is full{_room(path)}, or the folder cannot be "
-                f"made or written; make room, set {VARIABLE} to another, or train.cache to none or memory."
-            )
+            self._cannot_keep(path)
         return sample
+
+    def check_folder(self) -> None:
+        """Raise an error if nothing can be kept."""
+        probe = self.folder / ".probe"
+        if not keep(probe, lambda file: file.write(b"faircl")):
+            self._cannot_keep(probe)
+        probe.unlink(missing_ok=True)
+
+    def _cannot_keep(self, path: Path) -> NoReturn:
+        raise UserError(
+            f"Cannot keep decoded images in {self.folder}: the disk is full{_room(path)}, or the folder cannot be "
+            f"made or written; make room, set {VARIABLE} to another, or train.cache to none or memory."
+        )
 
     def _path(self, split: str, id: str) -> Path | None:
         """Return where a sample is kept; None if its files cannot be seen."""
@@ -156,11 +168,32 @@ def _load(path: Path, id: str) -> Sample:
 
 def check_memory(needed: float, cache: str = "memory") -> None:
     """Refuse samples that this machine has no memory for, where it tells."""
-    with suppress(OSError, ValueError, StopIteration):
-        lines = _MEMORY.read_text(encoding="utf-8").splitlines()
-        free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
-        if needed > free:
-            raise UserError(
-                f"train.cache is {cache}, but the step's decoded images need about {needed / GB:.1f} GB and "
-                f"{free / GB:.1f} GB are free on this machine; set it to disk or none."
-            )
+    free = min(_free_memory(), _free_in_container())
+    if needed > free:
+        raise UserError(
+            f"train.cache is {cache}, but the step's decoded images need about {needed / GB:.1f} GB and "
+            f"{free / GB:.1f} GB are free on this machine; set it to disk or none."
+        )
+
+
+def _free_memory() -> float:
+    """Return the bytes that the machine could give; infinity where it does not tell."""
+    with suppress(OSError, ValueError, KeyError):
+        return 1024 * _numbers(_MEMORY)["MemAvailable:"]
+    return math.inf
+
+
+def _free_in_container() -> float:
+    """Return the bytes that the container (cgroup v2) may still take; infinity where there is no limit."""
+    with suppress(OSError, ValueError, KeyError):
+        limit, used = (int((_CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+        return (
+            limit - used + _numbers(_CONTAINER / "memory.stat")["inactive_file"]
+        )  # files that were read need not stay
+    return math.inf
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Return the numbers of a file of lines with a name and a number."""
+    lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+    return {line[0]: int(line[1]) for line in lines if len(line) > 1}

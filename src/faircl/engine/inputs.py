@@ -21,7 +21,7 @@ from faircl.sections import TrainConfig
 def check_inputs(config: TrainConfig, data: SegmentationData) -> None:
     """Raise an error if a data set cannot be read as the settings want."""
     if config.cache == "disk":
-        SamplesOnDisk(data)
+        SamplesOnDisk(data).check_folder()
 
 
 def training_batches(
