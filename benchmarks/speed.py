@@ -1,0 +1,186 @@
+"""What this trainer's speed is said to be, on one GPU, checked: the loss, the step, the input side.
+
+    python benchmarks/speed.py --out runs/speed
+
+Runs ``faircl bench`` for every part (or reads what an earlier call has left in the folder), prints tables and every
+claim with its figures, and exits with 1 if one fails. Peers are timed in the same run as what is compared with them.
+The limits are those of an H200 with 16 cores; batch 24 of 512×512, 151 classes, bf16. About fifteen minutes, a third of
+it torch.compile's; parts may be run one by one (``--part loss``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Rows = list[dict[str, Any]]
+Claim = tuple[bool, str]
+
+DEEPLAB, SEGFORMER = "{name: deeplabv3, backbone: resnet101, stride: 16}", "{name: segformer, variant: b3}"
+CLASSES, SIZES = (151, 21, 1000), (512, 256, 768, 1024)  # all classes at the first size, all sizes at the first number
+GIB = 2**30
+
+
+def commands(out: Path, rounds: int, workers: int) -> dict[str, list[str]]:
+    """Return what is run for every part."""
+    steps = ["--method", "plop", "--method", "faircl", "--iterations", "10", "--rounds", str(rounds), "--peer", "eager"]
+    sizes = [word for count in CLASSES for word in ("--classes", str(count))]
+    sizes += [word for side in SIZES for word in ("--size", str(side))]
+    plot = ["--stride", "16", "--rounds", str(rounds), "--no-exact", "--plot", str(out / "cost.png")]
+    return {
+        "loss": ["loss", "--rounds", str(2 * rounds)],
+        "cost": ["loss", *sizes, *plot],
+        "deeplab": ["methods", "--model", DEEPLAB, *steps, "--peer", "compiled"],
+        "segformer": ["methods", "--model", SEGFORMER, *steps],
+        "input": ["input", "--workers", str(workers)],
+        "evaluation": ["evaluation"],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/speed"))
+    parser.add_argument("--part", action="append", choices=list(commands(Path(), 1, 1)), help="default: all")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of every timing")
+    parser.add_argument("--workers", type=int, default=16, help="processes of the input side")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("These claims are about a GPU, and torch sees none here.", file=sys.stderr)
+        return 1
+    options.out.mkdir(parents=True, exist_ok=True)
+    holds = []
+    for part, command in commands(options.out, options.rounds, options.workers).items():
+        if options.part and part not in options.part:
+            continue
+        found = timed(options.out / f"{part}.json", command)
+        if found is None:
+            return 1
+        print(f"\n## {part}: faircl bench {' '.join(command)}\n\n{about(found['environment'])}\n")
+        print(table(found["rows"]))
+        for right, text in CLAIMS.get(part, no_claims)(found["rows"]):
+            print(f"- {'holds' if right else 'FAILS'}: {text}", flush=True)
+            holds.append(right)
+    return 0 if all(holds) else 1
+
+
+def timed(path: Path, command: list[str]) -> dict[str, Any] | None:
+    """Return what a command has found, now or in an earlier call; None, and words, where it has failed."""
+    if not path.exists():
+        done = subprocess.run(
+            [sys.executable, "-m", "faircl", "bench", *command, "--json"], stdout=subprocess.PIPE, text=True
+        )
+        if done.returncode:
+            print(f"faircl bench {command[0]} has failed; its words are above.", file=sys.stderr)
+            return None
+        path.write_text(done.stdout, encoding="utf-8")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def about(facts: dict[str, Any]) -> str:
+    words = (facts["gpu"], f"{facts['cpu']}, {facts['cores']} cores", f"torch {facts['torch']}")
+    return ", ".join([*words, f"commit {facts['commit'] or 'unknown'}"])
+
+
+def table(rows: Rows) -> str:
+    """Return rows as Markdown, without columns that say the same everywhere or nothing at all."""
+    keys = [key for key in rows[0] if len({json.dumps(row[key]) for row in rows}) > 1]
+    lines = [keys, ["---"] * len(keys), *([short(row[key]) for key in keys] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def short(value: object) -> str:
+    if isinstance(value, list):
+        return " to ".join(short(one) for one in value)
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# What is claimed
+
+
+def no_claims(rows: Rows) -> Iterator[Claim]:
+    yield from ()
+
+
+def loss_claims(rows: Rows) -> Iterator[Claim]:
+    for stride, part in ((16, 40), (4, 8)):
+        fused, peer = (the(rows, stride=stride, loss=loss) for loss in ("fused", "interpolate + cross_entropy"))
+        ms = fused["milliseconds"], peer["milliseconds"]
+        yield ms[0] <= ms[1] / part, f"stride {stride}: {ms[0]:.2f} ms are at most 1/{part} of {ms[1]:.1f} ms"
+        for name, limit in (("loss_error", 1e-5), ("gradient_error_fp32", 1e-5), ("gradient_error", 2.5e-3)):
+            yield fused[name] <= limit, f"stride {stride}: {name} {fused[name]:.1e} is at most {limit:g}"
+        yield fused["repeatable"] is True, f"stride {stride}: the gradient repeats bit for bit"
+    extra = the(rows, stride=16, loss="fused")["extra_gib"]
+    yield extra < 0.5, f"stride 16: {extra:.2f} GiB are less than 0.5"
+
+
+def cost_claims(rows: Rows) -> Iterator[Claim]:
+    """Memory of the fused loss: that of the small gradient and its parts, and of a few numbers per pixel."""
+    for row in rows:
+        if row["loss"] == "fused" and row["extra_gib"] is not None:
+            pixels = row["batch"] * row["size"] ** 2
+            logits = row["batch"] * row["classes"] * (-(-row["size"] // row["stride"])) ** 2
+            most = (16 * logits + 24 * pixels) / GIB
+            what = f"{row['classes']} classes, {row['size']}×{row['size']}: {row['extra_gib']:.3f} GiB"
+            yield row["extra_gib"] <= most, f"{what} are at most 16 bytes per small logit and 24 per pixel, {most:.3f}"
+
+
+def deeplab_claims(rows: Rows) -> Iterator[Claim]:
+    for peer, factor in (("plain eager", 2.8), ("plain compiled", 1.6)):
+        yield faster(rows, peer, factor)
+    for peer in ("plain eager", "plain compiled"):
+        yield within(rows, "peak_gib", peer, 0.6)
+    yield from step_claims(rows)
+
+
+def segformer_claims(rows: Rows) -> Iterator[Claim]:
+    yield faster(rows, "plain eager", 1.8)
+    yield from step_claims(rows)
+
+
+def step_claims(rows: Rows) -> Iterator[Claim]:
+    for other, time, memory in (("finetune", 1.05, 1.05), ("plop", 0.78, 0.90)):
+        yield within(rows, "milliseconds", other, time)
+        yield within(rows, "peak_gib", other, memory)
+
+
+def input_claims(rows: Rows) -> Iterator[Claim]:
+    best = max((row for row in rows if row["way"] in ("decode", "augment device")), key=lambda r: r["crops_per_second"])
+    speed = best["crops_per_second"]
+    yield speed >= 2000, f"{best['way']}: {speed:.0f} crops per second from JPEGs are at least 2000"
+
+
+CLAIMS: dict[str, Callable[[Rows], Iterator[Claim]]] = {
+    "loss": loss_claims,
+    "cost": cost_claims,
+    "deeplab": deeplab_claims,
+    "segformer": segformer_claims,
+    "input": input_claims,
+}
+
+
+def the(rows: Rows, **wanted: object) -> dict[str, Any]:
+    """Return the one row with some entries."""
+    (found,) = (row for row in rows if all(row[key] == value for key, value in wanted.items()))
+    return found
+
+
+def faster(rows: Rows, peer: str, factor: float) -> Claim:
+    own, other = (the(rows, method=method)["images_per_second"] for method in ("faircl", peer))
+    return own >= factor * other, f"FairCL's {own:.1f} images/s are {own / other:.2f}, at least {factor} × {peer}'s"
+
+
+def within(rows: Rows, what: str, other: str, factor: float) -> Claim:
+    own, theirs = (the(rows, method=method)[what] for method in ("faircl", other))
+    return own <= factor * theirs, f"FairCL's {what} {own:.2f} is {own / theirs:.3f}, at most {factor} × {other}'s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
