@@ -5,8 +5,9 @@ import torch
 
 from faircl.config import resolve
 from faircl.engine import graphs
-from faircl.engine.graphs import can_be_replayed, replayed
+from faircl.engine.graphs import Replay, can_be_replayed, replayed
 from faircl.engine.network import build_model, place
+from faircl.errors import UserError
 from faircl.methods.faircl import FairCL, FairCLConfig
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.methods.plop import PLOP, PLOPConfig
@@ -46,7 +47,10 @@ def test_hooks_on_a_pass_cannot_be_recorded():
     hook = model.register_forward_pre_hook(lambda *_: None)
     assert not can_be_replayed(model, method, config)
     hook.remove()
-    model.backbone.register_forward_hook(lambda *_: None)
+    hook = model.backbone.register_forward_hook(lambda *_: None)
+    assert not can_be_replayed(model, method, config)
+    hook.remove()
+    model.decoder.register_full_backward_hook(lambda *_: None)
     assert not can_be_replayed(model, method, config)
 
 
@@ -66,17 +70,77 @@ def test_a_failed_recording_leaves_the_network_as_it_was():
 
 
 def test_a_network_that_cannot_be_recorded_runs_as_it_is(silent, monkeypatch):
-    def fails(*_):
-        raise RuntimeError("operation not permitted\nwhen stream is capturing")
-
-    monkeypatch.setattr(graphs, "_record", fails)
+    monkeypatch.setattr(graphs, "_record", lambda *_: "called a synchronizing CUDA operation")
     model, config = network()
     reporter = silent()
     with replayed(model, FineTune(FineTuneConfig(), model), config, torch.device("cuda"), reporter):
         assert model.replay is None
     (said,) = reporter.said
     assert "cannot be recorded" in said
-    assert "operation not permitted when stream is capturing" in said
+    assert "(called a synchronizing CUDA operation)" in said
+
+
+@pytest.fixture
+def as_it_is(monkeypatch):
+    """Take what would be recorded as it is; return the tensors that it would be recorded with."""
+    given = []
+
+    def run_on(function, arguments, allow_unused_input):
+        given.extend(arguments)
+        function(*arguments)
+        return function
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", run_on)
+    return given
+
+
+@pytest.mark.parametrize("uses_stages", [False, True])
+def test_gradients_of_a_recording_reach_the_parameters_themselves(uses_stages, as_it_is):
+    model, _ = network()
+    model.backbone.stem.requires_grad_(False)
+    image = torch.rand(2, 3, 32, 32)
+    replay = Replay(graphs._Embedding(model, uses_stages, "fp32"), image)
+    trained = [p for part in (model.backbone, model.decoder) for p in part.parameters() if p.requires_grad]
+    _, *aliases = as_it_is
+    assert [one.data_ptr() for one in aliases] == [one.data_ptr() for one in trained]
+    assert not any(one is other for one, other in zip(aliases, trained, strict=True))
+    gradients = []
+    for run in (replay, lambda image: model.embed(image, False)[::2]):
+        model.zero_grad()
+        stages, embedding = run(image)
+        assert stages[-1].requires_grad == (uses_stages or run is not replay)
+        embedding.square().sum().backward()
+        gradients.append([p.grad.clone() for p in trained])
+    assert all(one.grad is None for one in aliases)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+    assert replay(torch.rand(2, 3, 16, 16)) is None
+
+
+def test_a_recording_that_fails_is_a_sentence(monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", fails)
+    model, _ = network()
+    with pytest.raises(UserError, match=r"\(operation not permitted when stream is capturing\); set train.graphs to"):
+        Replay(graphs._Embedding(model, False, "fp32"), torch.rand(2, 3, 32, 32))
+
+
+@on_gpu
+def test_a_network_that_waits_for_the_device_is_known_before_it_is_recorded(silent):
+    model, config = network()
+    place(model, torch.device("cuda"))
+    decode = model.decoder.forward
+    model.decoder.forward = lambda stages: decode(stages) * float(stages[0].mean().item() > -1e9)
+    reporter = silent()
+    with replayed(model, FineTune(FineTuneConfig(), model), config, torch.device("cuda"), reporter):
+        assert model.replay is None
+        for _ in range(3):  # nothing is left in the middle of a recording
+            model(torch.rand(2, 3, 32, 32, device="cuda")).logits.sum().backward()
+    (said,) = reporter.said
+    assert "cannot be recorded" in said
+    assert torch.cuda.get_sync_debug_mode() == 0
 
 
 def test_a_recording_takes_the_place_of_the_network_in_training_alone():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from faircl.engine.update import Update, one_behind
+from faircl.engine.update import Update, one_behind, sent_to_host
 from faircl.errors import UserError
 from faircl.methods.finetune import FineTune
 
@@ -61,6 +61,31 @@ def test_reading_stops_at_the_update_that_is_not_finite(at, bad):
         read_all()
     assert read == [{"seg": 2.0, "cons": 1.0}] * (at - 1)
     assert made == list(range(1, min(at + 1, 3) + 1))
+
+
+def test_values_are_waited_for_and_nothing_else():
+    class Event:
+        waited = 0
+
+        def synchronize(self):
+            self.waited += 1
+
+    values = torch.tensor([2.0, 1.0])
+    assert sent_to_host(values) == (values, None)  # a CPU's are there
+    event = Event()
+    assert Update(0, 1, 0.1, ("seg",), values, ("bound",), event).read() == ({"seg": 2.0}, {"bound": 1.0})
+    assert event.waited == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="runs ahead of a GPU: needs one")
+def test_the_host_runs_ahead_of_the_device():
+    values, arrived = sent_to_host(torch.tensor([2.0, 1.0], device="cuda"))
+    assert values.is_pinned()
+    torch.cuda._sleep(2_000_000_000)  # about a second
+    after = torch.cuda.Event()
+    after.record()
+    assert Update(0, 1, 0.1, ("seg", "cons"), values, (), arrived).terms() == {"seg": 2.0, "cons": 1.0}
+    assert not after.query()
 
 
 # ---- in a run

@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from faircl.data.sample import IGNORE
+from faircl.errors import UserError
 from faircl.models.segformer import SIZES, SegFormer
 from faircl.models.segmenter import Segmenter
 
@@ -29,6 +30,11 @@ def peer_step(
 
     ``compiled`` is all of the forward pass, loss included, under torch.compile, and in channels_last.
     """
+    if labels.numel() * classes >= 2**31:
+        raise UserError(
+            f"The plain step would need {labels.numel() * classes:.2g} upsampled logits at once, more than torch's "
+            "cross_entropy counts right; leave --peer out, or lower --batch, --size or --classes."
+        )
     model = _plain(network, classes).to(fabric.device).train()
     if peer == "compiled":
         model = model.to(memory_format=torch.channels_last)

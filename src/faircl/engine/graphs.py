@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from faircl.config import RunConfig
 from faircl.distributed import world_size
+from faircl.errors import UserError
 from faircl.methods.base import Method
 from faircl.models.segmenter import Segmenter, Stages
 from faircl.progress import Reporter
@@ -32,16 +34,11 @@ def replayed(
 ) -> Iterator[None]:
     """Replay a network in training mode from graphs for a while, where that can be done.
 
-    A network that cannot be recorded is run as it is, and a note says so.
+    A network that waits for the device cannot be recorded; it is run as it is, and a note says so.
     """
     if device.type == "cuda" and can_be_replayed(model, method, config):
-        problem = ""
-        try:
-            model.replay = _record(model, method.uses_stages, config.train, device)
-        except (RuntimeError, AssertionError) as error:
-            problem = " ".join(str(error).split())[:200]  # the error itself holds on to all that was recorded
+        problem = _record(model, method.uses_stages, config.train, device)
         if problem:
-            _let_go()
             reporter.say(
                 f"note: network '{model.name}' cannot be recorded as a CUDA graph and runs as it is, which costs time "
                 f"alone ({problem}); train.graphs: false leaves the attempt out"
@@ -67,8 +64,9 @@ def can_be_replayed(model: Segmenter, method: Method, config: RunConfig) -> bool
 
 
 def is_hooked(model: nn.Module) -> bool:
-    """Whether hooks act on forward passes of a module or of its parts."""
-    return any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+    """Whether hooks act on passes of a module or of its parts."""
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return any(getattr(module, kind) for module in model.modules() for kind in kinds)
 
 
 def recorded_arithmetic(precision: str) -> AbstractContextManager[Any]:
@@ -84,16 +82,49 @@ def _let_go() -> None:
         torch.cuda.empty_cache()
 
 
-def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: torch.device) -> Replay:
-    """Record both passes on an empty batch; statistics and random numbers are as if that had not happened."""
+def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: torch.device) -> str:
+    """Record both passes on an empty batch; return why that cannot be done.
+
+    Statistics and random numbers are as if it had not happened.
+    """
     image = torch.zeros((config.batch, 3, config.crop, config.crop), device=device)
+    recorded = _Embedding(model, uses_stages, config.precision)
     number = torch.cuda.get_rng_state(device)
     try:
         with unchanged_buffers(model):
-            return Replay(model, image, uses_stages, config.precision)
+            if problem := _waits(recorded, image):
+                return problem
+            model.replay = Replay(recorded, image)
+            return ""
     finally:
         torch.cuda.set_rng_state(number, device)
-        torch.cuda.empty_cache()  # what recording needed beside the graphs
+        _let_go()  # what recording needed beside the graphs
+
+
+def _waits(recorded: _Embedding, image: Tensor) -> str:
+    """Return what makes a network wait for the device, if anything does.
+
+    Asked before recording: a recording that fails would leave allocator and random numbers in the middle of it.
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    _both_passes(recorded, image)  # the first may wait: tables are made, and kernels compiled
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        _both_passes(recorded, image)
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        return " ".join(str(error).split())[:200]
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    return ""
+
+
+def _both_passes(recorded: _Embedding, image: Tensor) -> None:
+    outputs = [output for output in recorded(image) if output.requires_grad]
+    if outputs:
+        trained = [parameter for parameter in recorded.parameters() if parameter.requires_grad]
+        torch.autograd.grad(outputs, trained, [torch.zeros_like(output) for output in outputs], allow_unused=True)
 
 
 @contextmanager
@@ -110,25 +141,35 @@ def unchanged_buffers(model: nn.Module) -> Iterator[None]:
 class Replay:
     """A recorded network: normalised images to stages and embedding, as ``Segmenter.embed``."""
 
-    def __init__(self, model: Segmenter, image: Tensor, uses_stages: bool, precision: str) -> None:
+    def __init__(self, recorded: _Embedding, image: Tensor) -> None:
         self.shape = image.shape
-        # Made here, and kept: made while recording, what adds up a parameter's gradients would wait for another stream.
-        self.accumulators = [parameter.view_as(parameter).grad_fn for parameter in _trained(model)]
-        recorded = _Embedding(model, uses_stages, precision)
-        self.run: Any = torch.cuda.make_graphed_callables(recorded, (image,), allow_unused_input=True)
+        trained = {name: value for name, value in recorded.named_parameters() if value.requires_grad}
+        self.parameters = tuple(trained.values())
+        # Other names for the same memory. What adds up gradients belongs to the stream that it was first used on: that
+        # of recording must not be the parameters' own, or every update would wait for it.
+        aliases = tuple(nn.Parameter(value.detach()) for value in self.parameters)
+
+        def run(image: Tensor, *values: Tensor) -> Stages:
+            found: Stages = functional_call(recorded, dict(zip(trained, values, strict=True)), (image,))
+            return found
+
+        try:
+            self.run: Any = torch.cuda.make_graphed_callables(run, (image, *aliases), allow_unused_input=True)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, AssertionError) as error:
+            raise UserError(
+                f"The network cannot be recorded as a CUDA graph ({' '.join(str(error).split())[:200]}); set "
+                "train.graphs to false. Finished steps are kept."
+            ) from None
         self.stages = recorded.stages
 
     def __call__(self, image: Tensor) -> tuple[Stages, Tensor] | None:
         """Return stages and embedding; None for images of another shape."""
         if image.shape != self.shape:
             return None
-        *stages, embedding = self.run(image)
+        *stages, embedding = self.run(image, *self.parameters)
         return tuple(stages) or self.stages, embedding
-
-
-def _trained(model: Segmenter) -> list[nn.Parameter]:
-    parts = (*model.backbone.parameters(), *model.decoder.parameters())
-    return [parameter for parameter in parts if parameter.requires_grad]
 
 
 class _Embedding(nn.Module):

@@ -25,7 +25,8 @@ from faircl.sections import OptimConfig
 class Update(NamedTuple):
     """An update that was made, or is still being made by a device: its learning rate, terms and measures.
 
-    ``values`` holds the terms, then the measures, so that a device is waited for once.
+    ``values`` holds the terms, then the measures, so that a device is waited for once; on their way from a GPU to the
+    host until they have ``arrived``.
     """
 
     step: int
@@ -34,6 +35,7 @@ class Update(NamedTuple):
     names: tuple[str, ...]
     values: Tensor
     measured: tuple[str, ...] = ()
+    arrived: torch.cuda.Event | None = None
 
     def terms(self) -> dict[str, float]:
         """Wait for the terms alone."""
@@ -41,6 +43,8 @@ class Update(NamedTuple):
 
     def read(self) -> tuple[dict[str, float], dict[str, float]]:
         """Wait for terms and measures; stop at a term that is not finite, all processes together."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
         values = self.values.tolist()
         terms = dict(zip(self.names, values[: len(self.names)], strict=True))
         measures = dict(zip(self.measured, values[len(self.names) :], strict=True))
@@ -91,7 +95,8 @@ class Updater:
         self.method.after_update(iteration)
         terms, measures = (_means([part[k] for part in parts]) for k in (0, 1))
         values = global_sum(torch.stack([*terms.values(), *measures.values()])) / world_size()
-        return Update(step, iteration, lr, tuple(terms), values, tuple(measures))
+        values, arrived = sent_to_host(values)
+        return Update(step, iteration, lr, tuple(terms), values, tuple(measures), arrived)
 
     def _pass(self, batch: Batch, iteration: int, measure: bool) -> tuple[Terms, Terms]:
         """One forward and backward pass; return terms and measures."""
@@ -109,6 +114,16 @@ class Updater:
                 measures = self.method.measures(batch, out, old, targets)
         self.method.observe(batch, out, targets, iteration)
         return {name: value.detach() for name, value in terms.items()}, measures
+
+
+def sent_to_host(values: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """Send values to the host: who reads them then waits for them alone, and not for what comes after them."""
+    if values.device.type != "cuda":
+        return values, None
+    host = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    arrived.record()
+    return host, arrived
 
 
 def _means(parts: list[Terms]) -> Terms:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from faircl import kernels
 from faircl.data.sample import IGNORE
-from faircl.losses.cross_entropy import focal_factor, own_score, upsampled, valid_mean, weighted
+from faircl.losses.by_image import by_image
+from faircl.losses.cross_entropy import focal_factor, own_score, valid_mean, weighted
 
 
 def upsampled_binary_cross_entropy(
@@ -27,16 +30,22 @@ def upsampled_binary_cross_entropy(
 def pixel_binary_cross_entropy(
     logits: Tensor, target: Tensor, *, class_weight: Tensor | None = None, focal: float = 0.0
 ) -> Tensor:
-    """Return the summands of ``upsampled_binary_cross_entropy`` (B, H, W), zero where the target is IGNORE."""
+    """Return the summands of ``upsampled_binary_cross_entropy`` (B, H, W), zero where the target is IGNORE.
+
+    Kernels make no upsampled logits at all; elsewhere, and with ``focal``, there are those of one image at a time.
+    """
     if focal == 0 and kernels.usable(logits):
         from faircl.kernels.upsampled import pixel_scores
 
         total, own = pixel_scores(logits, target, sigmoid=True)
         loss = total - own
     else:
-        logits = upsampled(logits, target.shape[-2:])
-        loss = _focal(logits, target, focal) if focal > 0 else F.softplus(logits).sum(1) - own_score(logits, target)
+        loss = by_image(partial(_focal, gamma=focal) if focal > 0 else _plain, logits, target)
     return weighted(loss.where(target != IGNORE, 0.0), target, class_weight, None)
+
+
+def _plain(logits: Tensor, target: Tensor) -> Tensor:
+    return F.softplus(logits).sum(1) - own_score(logits, target)
 
 
 def _focal(logits: Tensor, target: Tensor, gamma: float) -> Tensor:

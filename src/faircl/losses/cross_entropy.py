@@ -68,8 +68,7 @@ def pixel_cross_entropy(
 
 def _nll(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> Tensor:
     """Negative log-likelihood of every pixel's target (B, H, W), zero where it is IGNORE."""
-    small = logits.device.type == "cpu" and target.numel() * logits.shape[1] <= LARGE
-    if not small and logits.shape[-2:] != target.shape[-2:]:
+    if not is_small(logits, target) and logits.shape[-2:] != target.shape[-2:]:
         lse, own = pixel_scores(logits, target, offset, grouped)
         return (lse - own).where(target != IGNORE, 0.0)
     if offset is not None:
@@ -80,6 +79,11 @@ def _nll(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) ->
         own = own_score(logits, target, grouped)  # first: so one tensor less is alive when gradients come back
         return (logits.logsumexp(1) - own).where(target != IGNORE, 0.0)
     return F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="none")
+
+
+def is_small(logits: Tensor, target: Tensor) -> bool:
+    """Whether upsampled logits are so few that a CPU is faster with all of them at once."""
+    return logits.device.type == "cpu" and target.numel() * logits.shape[1] <= LARGE
 
 
 def weighted(loss: Tensor, target: Tensor, class_weight: Tensor | None, pixel_weight: Tensor | None) -> Tensor:

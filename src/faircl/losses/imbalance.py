@@ -7,14 +7,16 @@ Weights by inverse frequency and offsets by the class prior are in ``fairness``;
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from faircl.data.sample import BACKGROUND, IGNORE
 from faircl.distributed import global_sum, joint_sum
+from faircl.losses.by_image import by_image
 from faircl.losses.counting import count_labels
-from faircl.losses.cross_entropy import own_score, upsampled
+from faircl.losses.cross_entropy import own_score
 
 
 def effective_number_weights(count: Tensor, beta: float) -> Tensor:
@@ -42,11 +44,18 @@ def pixel_seesaw(
 
     σ the softmax of z without gradient: a rare class is punished less by the pixels of a frequent one, unless it is
     mistaken for it. Targets that stand for ``grouped`` channels do so as in ``upsampled_cross_entropy``, and punish
-    none of them.
+    none of them. Logits are upsampled image by image, and again in backward.
 
     Shapes: logits (B, C, h, w); target (B, H, W) int64; log_count (C,), log N_c up to a constant.
     """
-    logits = upsampled(logits, target.shape[-2:])
+    score = partial(_seesaw, log_count=log_count, mitigation=mitigation, compensation=compensation, grouped=grouped)
+    return by_image(score, logits, target)
+
+
+def _seesaw(
+    logits: Tensor, target: Tensor, log_count: Tensor, mitigation: float, compensation: float, grouped: int
+) -> Tensor:
+    """Return what ``pixel_seesaw`` does of logits (B, C, H, W) that have the size of the target."""
     label = target.where(target != IGNORE, 0)
     own = own_score(logits, target, grouped)
     with torch.no_grad():
