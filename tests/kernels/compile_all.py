@@ -10,21 +10,25 @@ from triton import compile as triton_compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from faircl.kernels import cluster, consistency, layer_norm, resample, upsampled
+from faircl.kernels import cluster, consistency, layer_norm, resample, upsampled, windows
 
 FLOATS = "offset total own grad_total grad_own parts weights_h weights_w squares largest sums weights mean scale"
 FLOATS += " weight bias grad_weight grad_bias lse colours pairs totals"
 SHORT = "logits fine coarse points features gradient y grad x grad_x out best"
 INTEGERS = "starts_h starts_w cells_h cells_w labels counts"
-NUMBERS = "margin eps factor_x factor_y"
+NUMBERS = "margin eps factor_x factor_y red green blue"
 TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(INTEGERS.split(), "*i32")
 TYPES |= dict.fromkeys(NUMBERS.split(), "fp32") | {"target": "*i64", "valid": "*u8"}
+TYPES |= {"addresses": "*i64", "geometry": "*i64"}
 UPSAMPLED = {"ignore": 65535, "background": 0, "has_offset": True, "has_group": True, "sigmoid": False, "whole": True}
 TILES = [{"rows": 2, "columns": 16, "high": 4, "low": 8}, {"rows": 4, "columns": 4, "high": 1, "low": 32}]
 
 
 def cases():
     """Yield kernels, their constants, and the type of their maps."""
+    yield windows._resample, {"block": windows.BLOCK}, "u8", 4, 3
+    for kind in ("u8", "i16"):
+        yield windows._take, {"block": windows.BLOCK}, kind, 4, 3
     for kind in ("bf16", "fp32"):
         for tile in TILES if kind == "bf16" else TILES[:1]:
             for fn in (upsampled._scores, upsampled._argmax, upsampled._backward):

@@ -5,17 +5,19 @@ What lies outside an image is not sent, and a window that will be enlarged is se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from faircl import kernels
 from faircl.data.batch import Batch
 from faircl.data.compact import SENT_IGNORE, alike
 from faircl.data.parcel import Parcel, Ring
-from faircl.transforms import Crop
+from faircl.transforms import PAD_COLOUR, Crop
 
 _OUTSIDE = {torch.uint8: SENT_IGNORE, torch.int16: SENT_IGNORE, torch.bool: False}
 """What is outside an image: IGNORE, in either type of compact labels, and not salient."""
@@ -75,15 +77,24 @@ class CutWindows:
     def prepared(self) -> Batch:
         """Resample images as ``Crop.image`` does and labels as ``Crop.mask`` does."""
         windows, numbers = self.windows, self.numbers
-        places = _places(numbers.geometry, windows[0].crop.size)
         assigned = [one.assigned for one in windows if one.assigned is not None]  # all have it, or none
         salient = [one.salient for one in windows if one.salient is not None]
+        size = windows[0].crop.size
+        take: Callable[[Sequence[Tensor]], Tensor]
+        if kernels.usable(windows[0].image):
+            from faircl.kernels.windows import resample
+
+            images = resample([one.image for one in windows], numbers.geometry, size, PAD_COLOUR)
+            take = partial(_take_at_once, numbers.geometry, size)
+        else:
+            images = torch.stack([one.crop.sample(one.image) for one in windows])
+            take = _places(numbers.geometry, size).take
         return Batch.prepare(
-            torch.stack([one.crop.sample(one.image) for one in windows]),
-            places.take([one.labels for one in windows]),
-            places.take(assigned) if assigned else None,
+            images,
+            take([one.labels for one in windows]),
+            take(assigned) if assigned else None,
             numbers.draws.clone(),
-            places.take(salient) if salient else None,
+            take(salient) if salient else None,
             numbers.gains,
         )
 
@@ -121,6 +132,14 @@ class SentWindows:
             for k, crop in enumerate(self.crops)
         ]
         return CutWindows(windows, Numbers(geometry, draws, gains)).prepared()  # type: ignore[arg-type]
+
+
+def _take_at_once(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:
+    """Take pixels of parts (h, w) by nearest neighbour, all by one kernel: (B, size, size)."""
+    from faircl.kernels.windows import take
+
+    same = alike(list(parts))
+    return take(same, geometry, size, _OUTSIDE[same[0].dtype])
 
 
 class _Places(NamedTuple):
