@@ -241,14 +241,13 @@ class FairCL(Method):
 
     def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
         """Replace unlabelled pixels as ``unlabelled`` says; at the first step they are background."""
-        labels = super().targets(batch, out, old)
         treatment = self.config.unlabelled
         if self.old_classes == 0 or self.domain or treatment in ("background", "unbiased"):
-            return labels
-        unlabelled = batch.labels == self.unlabelled_label
+            return super().targets(batch, out, old)
+        unlabelled = batch.labels == self.unlabelled_label  # a step has no other
         if treatment == "ignore":
-            return labels.masked_fill(unlabelled, IGNORE)
-        return labels.where(~unlabelled, self._replacement(batch, out, old))
+            return batch.labels.masked_fill(unlabelled, IGNORE)
+        return torch.where(unlabelled, self._replacement(batch, out, old), batch.labels)
 
     def _replacement(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
         if self.config.unlabelled == "assigned":
