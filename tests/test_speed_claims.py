@@ -96,6 +96,8 @@ def test_claims_of_memory_and_of_input_can_fail(speed):
     grown = LossCost("fused", 1000, 1024, 16, 24, 2.0, extra_gib=95.0).to_json()  # that of upsampled logits
     assert failing(speed.cost_claims([grown]))
     assert not failing(speed.cost_claims([{**grown, "extra_gib": 1.5}]))
+    assert failing(speed.cost_claims([{**grown, "extra_gib": None, "note": "out of memory"}]))
+    assert len(failing(speed.loss_claims([{**row, "milliseconds": None} for row in losses()]))) == 2
 
 
 def test_what_was_timed_is_read_again_and_printed(speed, tmp_path, monkeypatch, capsys):

@@ -100,7 +100,7 @@ class TrainConfig(Section):
         False, description="compute the backbone's activations twice instead of keeping them: less memory, more time"
     )
     compile: bool = Field(
-        False, description="compile the backbone's blocks by torch.compile: a minute at first, other rounding"
+        False, description="compile the backbone's blocks by torch.compile: minutes at first, other rounding"
     )
     graphs: bool = Field(
         True, description="replay the network from CUDA graphs on a single GPU: less work for the host, same numbers"

@@ -133,3 +133,23 @@ def test_a_gpu_that_runs_full_is_a_sentence(monkeypatch):
     monkeypatch.setattr("faircl.data.resident.as_tensor", full)
     with pytest.raises(UserError, match=r"after 5 of 7 images \(0\.0 GB\) the GPU's memory is full"):
         ResidentImages(dataset(), CPU, lambda: None)
+
+
+def test_resident_images_are_packed_whatever_order_a_reader_leaves_them_in(monkeypatch):
+    pytest.importorskip("triton", reason="Triton comes with torch for Linux alone")
+
+    class Planar(Painted):
+        def read(self, split, id):
+            sample = super().read(split, id)
+            planes = np.ascontiguousarray(sample.image.transpose(2, 0, 1)).transpose(1, 2, 0)
+            return sample._replace(image=planes, mask=np.asfortranarray(sample.mask))
+
+    data = replace(rich(), data=Planar(), augmentation=Augmentation(24, (0.3, 2.5), True, 0.0))
+    expected = batches(data)
+    monkeypatch.setattr("faircl.data.windows.kernels.usable", lambda tensor: True)
+    resident = ResidentImages(data, CPU, lambda: None)
+    for one, other in zip(prepared_on(resident.batches(counted(7, 4, 6)), CPU), expected, strict=True):
+        assert (one.image - other.image).abs().max() <= 1.01 / 255
+        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.assigned, other.assigned)
+        assert torch.equal(one.salient, other.salient)

@@ -13,7 +13,10 @@ from faircl.errors import UserError
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.methods.sats import SATS, SATSConfig
 
-NETWORKS = ["small", "{name: segformer, variant: b0}", "{name: deeplabv3, backbone: resnet50}"]
+SEGFORMER = "{name: segformer, variant: b0}"
+STILL = "{name: segformer, variant: b0, drop_path: 0}"
+NETWORKS = {"small": 2, SEGFORMER: 8, STILL: 4, "{name: deeplabv3, backbone: resnet50}": 8}
+"""Networks, and their blocks that differ: those of a SegFormer do so in the rate of stochastic depth."""
 
 
 def network(*settings, model="small"):
@@ -49,11 +52,19 @@ def pass_through(model, image):
     return embedding.detach(), torch.autograd.grad(embedding.square().sum(), wanted, allow_unused=True)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "count"), NETWORKS.items())
+def test_blocks_that_do_the_same_share_a_compilation(name, count, backend, silent):
+    model, config, fabric = network(model=name)
+    with compiled(model, FineTune(FineTuneConfig(), model), config, fabric, silent()):
+        assert len(backend) == count
+        model.backbone.requires_grad_(False)  # as methods do at later steps; not all of it is compiled anew
+        model(torch.rand(2, 3, 64, 64))
+        assert len(backend) <= 2 * count
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != SEGFORMER])  # which draws random numbers
 def test_compiled_blocks_compute_what_the_network_does(name, backend, silent):
-    # Stochastic depth draws its numbers in another order where it is compiled.
-    settings = ["model.drop_path=0"] if "segformer" in name else []
-    model, config, fabric = network("train.precision=fp64", "train.frozen_norm=always", *settings, model=name)
+    model, config, fabric = network("train.precision=fp64", "train.frozen_norm=always", model=name)
     torch.set_default_dtype(torch.float64)
     try:
         model.double()
@@ -66,15 +77,15 @@ def test_compiled_blocks_compute_what_the_network_does(name, backend, silent):
         after, _ = pass_through(model, image)
     finally:
         torch.set_default_dtype(torch.float32)
-    assert tried < 2 * len(list(model.blocks()))  # blocks of one shape share a compilation
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(after, expected, rtol=1e-9, atol=1e-9)
     for mine, theirs in zip(own, gradients, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-7)
 
 
-def test_compiling_leaves_no_trace(backend, silent):
-    model, config, fabric = network()
+@pytest.mark.parametrize("name", ["small", SEGFORMER])  # with running statistics, and with random numbers
+def test_compiling_leaves_no_trace(name, backend, silent):
+    model, config, fabric = network(model=name)
     buffers = [buffer.clone() for buffer in model.buffers()]
     number = torch.get_rng_state()
     with compiled(model, FineTune(FineTuneConfig(), model), config, fabric, silent()):
@@ -112,6 +123,10 @@ def test_methods_that_look_into_blocks_do_so(backend, silent):
         plain(torch.rand(2, 3, 64, 64))
     hook.remove()
     assert [said.split(" looks")[0] for said in reporter.said] == ["note: method 'sats'", "note: method 'finetune'"]
+    norms = nn.SyncBatchNorm.convert_sync_batchnorm(network()[0])
+    with compiled(norms, FineTune(FineTuneConfig(), norms), config, fabric, reporter):
+        assert all(block._compiled_call_impl is None for block in norms.blocks())
+    assert "BatchNorm waits for the other processes" in reporter.said[-1]
     assert not backend
 
 

@@ -187,9 +187,8 @@ def _free_in_container() -> float:
     """Return the bytes that the container (cgroup v2) may still take; infinity where there is no limit."""
     with suppress(OSError, ValueError, KeyError):
         limit, used = (int((_CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
-        return (
-            limit - used + _numbers(_CONTAINER / "memory.stat")["inactive_file"]
-        )  # files that were read need not stay
+        kinds = _numbers(_CONTAINER / "memory.stat")
+        return limit - used + kinds["inactive_file"] + kinds["active_file"]  # what was read from files need not stay
     return math.inf
 
 

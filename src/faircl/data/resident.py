@@ -36,14 +36,15 @@ class ResidentImages:
             samples = decode_all(dataset.data, dataset.split, dataset.images, lambda size: _check(size, device))
             for id, sample in zip(dataset.images, samples, strict=True):
                 image, labels, assigned, salient = dataset.labelled(id, sample, _WHOLE)
-                self.images.append(
-                    Whole(
-                        torch.from_numpy(image if image.flags.writeable else image.copy()).to(device),
-                        as_tensor(labels).to(device),
-                        None if assigned is None else as_tensor(assigned).to(device),
-                        None if salient is None else torch.from_numpy(salient).bool().to(device),
-                    )
+                parts = (
+                    torch.from_numpy(image if image.flags.writeable else image.copy()),
+                    as_tensor(labels),
+                    None if assigned is None else as_tensor(assigned),
+                    None if salient is None else torch.from_numpy(salient).bool(),
                 )
+                # Rows without gaps, whatever order a reader has left them in.
+                sent = (None if part is None else part.contiguous().to(device) for part in parts)
+                self.images.append(Whole(*sent))  # type: ignore[arg-type]  # what may be None keeps its place
                 advance()
         except torch.OutOfMemoryError:
             size = sum(part.nbytes for one in self.images for part in one if part is not None)

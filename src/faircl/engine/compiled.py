@@ -1,8 +1,8 @@
 """Compiling a network block by block: torch.compile fuses what lies between its products and convolutions.
 
-Blocks of one shape share one compilation, so that a deep network costs no more than a few of its blocks; whole networks
-take minutes, and SegFormer was slower for it. Stems and decoders stay as they are: compiled, the gradient of an
-upsampling is a sum in no fixed order.
+Blocks that do the same to the same shapes share one compilation, so that a ResNet costs no more than eight of its
+blocks; those of SegFormer share it only without stochastic depth, whose rate differs from block to block. Stems and
+decoders stay as they are: compiled, the gradient of an upsampling is a sum in no fixed order.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from faircl.config import RunConfig
+from faircl.distributed import gather_objects, share_of
 from faircl.engine.graphs import can_be_replayed, is_hooked, recorded_arithmetic, unchanged_buffers
 from faircl.methods.base import Method
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 
 BACKEND = "inductor"
-MOST_SHAPES = 64
-"""Compilations of one block's code, at most; torch's own limit is met by a ResNet."""
+VARIANTS = 4
+"""Compilations per block, at most: blocks come frozen or trained, with and without statistics that move."""
 
 
 @contextmanager
@@ -36,18 +37,20 @@ def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric
         return
     from torch._dynamo import config as limits
 
-    if method.needs_attentions or is_hooked(model):
-        reporter.say(f"note: method '{method.name}' looks into the network's blocks, which are not compiled")
+    blocks = list(model.blocks())
+    if problem := _why_not(model, method, blocks):
+        reporter.say(f"note: {problem}, so the network's blocks are not compiled")
         yield
         return
     replays = fabric.device.type == "cuda" and can_be_replayed(model, method, config)
-    blocks = list(model.blocks())
     try:
-        with limits.patch(recompile_limit=MOST_SHAPES):
+        # Torch's own limit, eight, would be met by a ResNet whose norms freeze at a later step.
+        with limits.patch(recompile_limit=VARIANTS * max(len(blocks), 8)):
             for block in blocks:
                 block.compile(backend=BACKEND, dynamic=False)
             with reporter.task("compile", 1) as task:
-                problem = _try(model, config, fabric, replays)
+                # All processes go the same way: gradients of the others would be waited for in vain.
+                problem = next(filter(None, gather_objects(_try(model, config, fabric, replays))), "")
                 task.advance()
             if problem:
                 _as_they_are(blocks)
@@ -58,6 +61,14 @@ def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric
             yield
     finally:
         _as_they_are(blocks)
+
+
+def _why_not(model: Segmenter, method: Method, blocks: list[nn.Module]) -> str:
+    if method.needs_attentions or is_hooked(model):
+        return f"method '{method.name}' looks into them"
+    if any(isinstance(part, nn.SyncBatchNorm) for block in blocks for part in block.modules()):
+        return "BatchNorm waits for the other processes (train.sync_norm)"
+    return ""
 
 
 def _as_they_are(blocks: list[nn.Module]) -> None:
@@ -71,8 +82,8 @@ def _try(model: Segmenter, config: RunConfig, fabric: Fabric, replays: bool) -> 
     Statistics, gradients and random numbers are as if that had not happened.
     """
     device, side = fabric.device, config.train.crop
-    share = -(-config.train.batch // fabric.world_size)
-    image = torch.zeros((share, 3, side, side), device=device, dtype=torch.get_default_dtype())
+    own = len(share_of(range(config.train.batch)))
+    image = torch.zeros((own, 3, side, side), device=device, dtype=torch.get_default_dtype())
     trained = [p for part in (model.backbone, model.decoder) for p in part.parameters() if p.requires_grad]
     with torch.random.fork_rng([device] if device.type == "cuda" else []), unchanged_buffers(model):
         try:

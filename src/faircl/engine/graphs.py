@@ -8,6 +8,7 @@ what they like.
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -109,7 +110,9 @@ def _waits(recorded: _Embedding, image: Tensor) -> str:
     before = torch.cuda.get_sync_debug_mode()
     _both_passes(recorded, image)  # the first may wait: tables are made, and kernels compiled
     try:
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is announced as a prototype
+            torch.cuda.set_sync_debug_mode("error")
         _both_passes(recorded, image)
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError):
@@ -156,7 +159,10 @@ class Replay:
         try:
             self.run: Any = torch.cuda.make_graphed_callables(run, (image, *aliases), allow_unused_input=True)
         except torch.OutOfMemoryError:
-            raise
+            raise UserError(
+                "The GPU has too little memory to record the network as a CUDA graph; set train.graphs to false, or "
+                "lower train.batch or train.crop. Finished steps are kept."
+            ) from None
         except (RuntimeError, AssertionError) as error:
             raise UserError(
                 f"The network cannot be recorded as a CUDA graph ({' '.join(str(error).split())[:200]}); set "

@@ -194,13 +194,13 @@ class Trainer:
         schedule = make_schedule(self.config.optim, optimizer, iterations)
         updater = Updater(self.fabric, self.method, network, optimizer, schedule, self.config.optim, teacher)
         batches = self._batches(step, iterations, assigned)
-        started = time.monotonic()
         with (
             one_size(self.config.train),
             compiled(self.model, self.method, self.config, self.fabric, self.reporter),
             replayed(self.model, self.method, self.config, self.fabric.device, self.reporter),
             self.reporter.task(f"step {step} train", iterations) as task,
         ):
+            started = time.monotonic()
             for update in one_behind(
                 updater.update(batches, step, number, self.log.due(number, iterations))
                 for number in range(1, iterations + 1)
@@ -211,7 +211,7 @@ class Trainer:
                 if self.log.due(update.iteration, iterations):
                     self.log.add(step, update.iteration, iterations, update.lr, terms, measures)
                 task.advance(f"loss {sum(terms.values()):.3f}")
-        return time.monotonic() - started
+            return time.monotonic() - started
 
     def _say_local_statistics(self, step: int) -> None:
         if step == self.first and has_local_statistics(self.model):

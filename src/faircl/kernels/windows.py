@@ -133,6 +133,9 @@ def take(parts: Sequence[Tensor], geometry: Tensor, size: int, outside: int) -> 
 
 def _addresses(parts: Sequence[Tensor], geometry: Tensor) -> Tensor:
     """Return where parts begin, and their elements from row to row: (B, 2) int64 beside the geometry."""
+    packed = (3, 1) if parts[0].ndim == 3 else (1,)
+    if any(part.stride()[1:] != packed and part.numel() > 0 for part in parts):
+        raise ValueError("the pixels of a row must lie side by side")
     numbers = torch.tensor([[part.data_ptr(), part.stride(0)] for part in parts])
     if geometry.device.type != "cuda":
         return numbers

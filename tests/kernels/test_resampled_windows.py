@@ -85,3 +85,14 @@ def test_batches_are_the_same_either_way(monkeypatch):
     assert torch.equal(fast.labels, plain.labels)
     assert torch.equal(fast.salient, plain.salient)
     assert fast.image.is_contiguous()
+
+
+def test_rows_with_gaps_between_their_pixels_are_refused():
+    image = torch.zeros(3, 9, 9, dtype=torch.uint8).permute(1, 2, 0)  # planar
+    labels = torch.zeros(9, 9, dtype=torch.uint8).T[::1]
+    one = Window(image, labels, None, None, Crop(0, 0, 9, 9, 9, False), 0)
+    geometry = Numbers.of([one]).geometry
+    with pytest.raises(ValueError, match="side by side"):
+        kernel.resample([image], geometry, 9, PAD_COLOUR)
+    with pytest.raises(ValueError, match="side by side"):
+        kernel.take([labels], geometry, 9, SENT_IGNORE)
