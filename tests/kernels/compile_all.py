@@ -42,7 +42,8 @@ def cases():
         tile = {"pixels": consistency.PIXELS, "channels": consistency.CHANNELS}
         yield consistency._log_sums, tile, kind, consistency.WARPS, 3
         yield consistency._forward, tile | {"smooth": True, "bands": 3}, kind, consistency.WARPS, 3
-        yield consistency._backward, tile, kind, consistency.WARPS, 3
+        for add in (False, True):
+            yield consistency._backward, tile | {"add": add}, kind, consistency.WARPS, 3
         dtype = torch.bfloat16 if kind == "bf16" else torch.float32
         for prototypes in (21, 151, 300) if kind == "bf16" else (151,):
             sizes = cluster._forward_sizes(dtype, prototypes)

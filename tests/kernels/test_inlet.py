@@ -1,10 +1,13 @@
-"""Adding L_cluster's gradient where the classifier's comes in: the same gradient, and nobody else's is touched."""
+"""Gradients of L_cluster and L_cons, added where others come in: the same gradient, and nobody else's is touched."""
+
+from functools import partial
 
 import pytest
 import torch
 
-from faircl.models.inlet import Inlet, with_inlet
+from faircl.models.inlet import Inlet, add_flat, with_inlet
 
+consistency = pytest.importorskip("faircl.kernels.consistency", reason="Triton comes with torch for Linux alone")
 cluster = pytest.importorskip("faircl.kernels.cluster", reason="Triton comes with torch for Linux alone")
 
 
@@ -29,8 +32,8 @@ def gradients(use_inlet, weight=1.0, layout=torch.contiguous_format, sides=(3, 4
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_the_gradient_is_the_same(layout, monkeypatch):
     plain, plain_other, _ = gradients(False, layout=layout)
-    added, add = [], cluster._add_gradient
-    monkeypatch.setattr(cluster, "_add_gradient", lambda *args: [added.append(args), add(*args)][1])
+    added, add = [], cluster.add_flat
+    monkeypatch.setattr(cluster, "add_flat", lambda *args: [added.append(args), add(*args)][1])
     found, other, inlet = gradients(True, layout=layout)
     assert torch.allclose(found, plain, atol=1e-5)
     assert torch.equal(other, plain_other)
@@ -65,7 +68,7 @@ def test_rows_with_gaps_between_them():
         3.0,
     )
     weights = torch.tensor([1.0, 0.5, 2.0])
-    cluster._add_gradient(saved, weights, gradient)
+    add_flat(partial(cluster._write_gradient, saved, weights), gradient)
     expected = torch.empty(1, 8, 12)
     cluster._write_gradient(saved, weights, expected, add=False)
     assert torch.equal(gradient.flatten(2), expected)
@@ -77,3 +80,28 @@ def test_one_number_that_stands_for_many_is_left_alone():
     inlet.additions.append(lambda gradient: gradient.add_(1))
     assert inlet.add_all(one.expand(4)).tolist() == [2.0] * 4
     assert one.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_consistency_adds_to_the_gradient_of_cross_entropy(layout, kind, monkeypatch):
+    gen = torch.Generator().manual_seed(0)
+    drawn = (2 * torch.randn((2, 5, 4, 6), generator=gen)).to(kind).contiguous(memory_format=layout)
+    labels = torch.randint(5, (2, 4, 6), generator=gen)
+    colours, valid = torch.rand((2, 3, 4, 6), generator=gen), torch.rand((2, 4, 6), generator=gen) < 0.8
+    added, add = [], consistency.add_flat
+    monkeypatch.setattr(consistency, "add_flat", lambda *args: [added.append(args), add(*args)][1])
+    found = []
+    for use in (False, True):
+        source = drawn.clone().requires_grad_()
+        logits = 1 * source
+        scored, inlet = with_inlet(logits) if use else (logits, None)
+        seg = torch.nn.functional.cross_entropy(scored.float(), labels)
+        total, _ = consistency.pair_sums(logits, colours, valid, 0.3, 0.5, 1, "smooth", inlet)
+        (seg + 0.01 * total).backward()
+        found.append(source.grad)
+    assert len(added) == 1
+    assert not inlet.open
+    assert found[1].stride() == found[0].stride()
+    assert torch.allclose(*found, atol=1e-6 if kind == torch.float32 else 2**-8)
+    assert (found[0] - found[1]).abs().max() <= 2**-7 * found[0].abs().max()

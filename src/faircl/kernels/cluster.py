@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from faircl.models.inlet import Inlet
+from faircl.models.inlet import Inlet, add_flat
 
 WHOLE = 256
 """Most prototypes whose rates are held at once."""
@@ -286,7 +286,7 @@ class _Sums(torch.autograd.Function):
         scale = torch.maximum(alpha.abs(), beta.abs()).clamp_min(torch.finfo(torch.float32).tiny)
         weights = torch.stack([alpha / scale, beta / scale, scale])
         if ctx.inlet is not None and ctx.inlet.open:
-            ctx.inlet.additions.append(partial(_add_gradient, saved, weights))
+            ctx.inlet.additions.append(partial(add_flat, partial(_write_gradient, saved, weights)))
             return (None,) * 6
         gradient = torch.empty_like(saved.features)
         _write_gradient(saved, weights, gradient, add=False)
@@ -302,17 +302,6 @@ class _Saved(NamedTuple):
     squares: Tensor
     largest: Tensor
     margin: float
-
-
-def _add_gradient(saved: _Saved, weights: Tensor, gradient: Tensor) -> None:
-    """Add to a gradient (B, D, …) in place."""
-    flat = gradient.flatten(2)
-    if flat.data_ptr() == gradient.data_ptr():
-        _write_gradient(saved, weights, flat, add=True)
-        return
-    own = torch.empty_like(saved.features)  # rows with gaps between them: flattening has made a copy
-    _write_gradient(saved, weights, own, add=False)
-    gradient += own.view(gradient.shape)
 
 
 def _write_gradient(saved: _Saved, weights: Tensor, gradient: Tensor, add: bool) -> None:

@@ -13,6 +13,7 @@ same bit for bit whenever they are computed again.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -20,6 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from faircl.models.inlet import Inlet, add_flat
 
 PIXELS = 64
 """Pixels of a program."""
@@ -134,9 +137,10 @@ def _forward(
 @triton.jit
 def _backward(
     logits, lse, pairs, scale, gradient, step, images, height, width, classes, reach, per_image, per_channel,
-    per_pixel, out_per_image, out_per_channel, out_per_pixel, pixels: tl.constexpr, channels: tl.constexpr,
+    per_pixel, out_per_image, out_per_channel, out_per_pixel, add: tl.constexpr, pixels: tl.constexpr,
+    channels: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of a tile of one image and some channels."""
+    """Write the gradient of a tile of one image and some channels, or add it to what is there."""
     image = tl.program_id(2).to(tl.int64)
     plane = height * width
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
@@ -171,7 +175,10 @@ def _backward(
         of_y += rate[:, None] * (y - met)
     result = tl.load(scale) * (of_y - along[:, None]) * y
     place = gradient + image * out_per_image + pixel[:, None] * out_per_pixel + channel[None, :] * out_per_channel
-    tl.store(place, result.to(gradient.dtype.element_ty), mask=there[:, None] & known[None, :])
+    within = there[:, None] & known[None, :]
+    if add:
+        result += tl.load(place, mask=within, other=0.0).to(tl.float32)
+    tl.store(place, result.to(gradient.dtype.element_ty), mask=within)
 
 
 class _Sums(torch.autograd.Function):
@@ -187,6 +194,7 @@ class _Sums(torch.autograd.Function):
         sigma_y: float,
         reach: int,
         smooth: bool,
+        inlet: Inlet | None,
     ) -> tuple[Tensor, Tensor]:
         images, classes, pixels = logits.shape
         height, width = valid.shape[1:]
@@ -203,7 +211,7 @@ class _Sums(torch.autograd.Function):
             **sizes,
         )  # fmt: skip
         ctx.save_for_backward(logits, lse, pairs)
-        ctx.settings = (images, height, width, classes, reach)
+        ctx.settings, ctx.inlet = (images, height, width, classes, reach), inlet
         count = counts.sum()
         ctx.mark_non_differentiable(count)
         return totals.sum(), count
@@ -212,13 +220,24 @@ class _Sums(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         logits, lse, pairs = ctx.saved_tensors
+        write = partial(_write_gradient, logits, lse, pairs, scale.float(), ctx.settings)
+        if ctx.inlet is not None and ctx.inlet.open:
+            ctx.inlet.additions.append(partial(add_flat, write))
+            return (None,) * 8
         gradient = torch.empty_like(logits)
-        images, classes, pixels = logits.shape
-        _backward[(triton.cdiv(pixels, PIXELS), triton.cdiv(classes, CHANNELS), images)](
-            logits, lse, pairs, scale.float(), gradient, pairs.stride(0), *ctx.settings, *logits.stride(),
-            *gradient.stride(), pixels=PIXELS, channels=CHANNELS, num_warps=WARPS,
-        )  # fmt: skip
-        return gradient, None, None, None, None, None, None
+        write(gradient, add=False)
+        return gradient, None, None, None, None, None, None, None
+
+
+def _write_gradient(
+    logits: Tensor, lse: Tensor, pairs: Tensor, scale: Tensor, settings: tuple[int, ...], gradient: Tensor, add: bool
+) -> None:
+    """Write the gradient (B, C, s), or add it to what is there."""
+    images, classes, pixels = logits.shape
+    _backward[(triton.cdiv(pixels, PIXELS), triton.cdiv(classes, CHANNELS), images)](
+        logits, lse, pairs, scale, gradient, pairs.stride(0), *settings, *logits.stride(), *gradient.stride(),
+        add=add, pixels=PIXELS, channels=CHANNELS, num_warps=WARPS,
+    )  # fmt: skip
 
 
 def pair_sums(
@@ -229,6 +248,7 @@ def pair_sums(
     sigma_y: float,
     reach: int,
     form: Literal["smooth", "literal"],
+    inlet: Inlet | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Return the sum of L_cons over all pairs at most ``reach`` rows and columns apart, and their number.
 
@@ -237,10 +257,12 @@ def pair_sums(
         smooth:   exp(−‖x_i − x_j‖²/2σ_x²) · (1 − exp(−‖y_i − y_j‖²/2σ_y²))
         literal:  exp(−‖x_i − x_j‖²/2σ_x² − ‖y_i − y_j‖²/2σ_y²)
 
-    The sum is float32. Gradients flow to the logits alone, in their type and memory layout.
+    The sum is float32. Gradients flow to the logits alone, in their type and memory layout; through the ``inlet`` of
+    their gradient, if it is given.
     Shapes: logits (B, C, h, w) of at most 32 bits; x (B, 3, h, w); valid (B, h, w) bool.
     """
     flat = logits.flatten(2)
     seen = valid.contiguous().view(torch.uint8)
-    total, count = _Sums.apply(flat, x.detach().float().contiguous(), seen, sigma_x, sigma_y, reach, form == "smooth")
+    colours = x.detach().float().contiguous()
+    total, count = _Sums.apply(flat, colours, seen, sigma_x, sigma_y, reach, form == "smooth", inlet)
     return total, count

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from faircl import kernels
 from faircl.data.loader import AssignedLabels, Batch
 from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED
 from faircl.distributed import global_sum
@@ -28,6 +29,7 @@ from faircl.losses.bound import both_sides
 from faircl.losses.consistency import ConsistencyForm
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms, to_stride
+from faircl.models.inlet import Inlet, with_inlet
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.parts import Init
 from faircl.prototypes import PrototypeBank, sample_keys
@@ -269,7 +271,8 @@ class FairCL(Method):
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return the terms whose weight is not zero."""
         c = self.config
-        terms = {"seg": self._seg(batch, out, targets)}
+        scored, inlet = self._scored(out)
+        terms = {"seg": self._seg(batch, out._replace(logits=scored), targets)}
         if c.lambda_cluster > 0:
             terms["cluster"] = c.lambda_cluster * self._cluster(batch, out, targets)
         if c.lambda_class > 0 and c.fairness in ("kl", "literal"):
@@ -277,9 +280,16 @@ class FairCL(Method):
         if c.lambda_cons > 0:
             valid = to_stride(batch.labels, out.logits.shape[-2:]) != IGNORE
             terms["cons"] = c.lambda_cons * consistency_loss(
-                batch.image, out.logits, valid, c.sigma_x, c.sigma_y, c.window, c.consistency
+                batch.image, out.logits, valid, c.sigma_x, c.sigma_y, c.window, c.consistency, inlet
             )
         return terms
+
+    def _scored(self, out: SegOutput) -> tuple[Tensor, Inlet | None]:
+        """Return logits for cross-entropy alone, and where L_cons may add to their gradient."""
+        fits = self.config.lambda_cons > 0 and out.logits.requires_grad and kernels.usable(out.logits)
+        # A cross-entropy of somebody else's may hand one gradient to several maps.
+        own = type(self)._seg is FairCL._seg and type(self).cross_entropy is Method.cross_entropy
+        return with_inlet(out.logits) if fits and own else (out.logits, None)
 
     def _seg(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """Cross-entropy, carrying the two readings of L_class that act inside it.

@@ -1,14 +1,14 @@
-"""Adding to the gradient of an embedding in place.
+"""Adding to the gradient of a large map in place.
 
 An embedding is the largest map of a network. A loss on it, beside the classifier, would make a second gradient of its
 size, only for both to be added up: a tenth of a decoder's memory, and three passes over it. Where the classifier's
-gradient comes in, an inlet lets such a loss add its own to it instead.
+gradient comes in, an inlet lets such a loss add its own to it instead. So it does with a second loss on the logits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -50,10 +50,28 @@ class _Through(torch.autograd.Function):
         return ctx.inlet.add_all(gradients[0]), None
 
 
-def with_inlet(x: Tensor) -> tuple[Tensor, Inlet]:
-    """Return a map for the classifier alone, and the inlet of its gradient.
+class Write(Protocol):
+    """Writes a gradient (B, D, s), or adds it to what is there."""
 
-    Nothing but the classifier may have the map: only then is its gradient nobody else's.
+    def __call__(self, gradient: Tensor, *, add: bool) -> None:
+        """Write or add."""
+        ...
+
+
+def add_flat(write: Write, gradient: Tensor) -> None:
+    """Let something that writes gradients (B, D, s) add to one of (B, D, …), in place."""
+    flat = gradient.flatten(2)
+    if flat.data_ptr() == gradient.data_ptr():
+        write(flat, add=True)
+        return
+    write(own := torch.empty_like(flat), add=False)  # rows with gaps between them: flattening has made a copy
+    gradient += own.view(gradient.shape)
+
+
+def with_inlet(x: Tensor) -> tuple[Tensor, Inlet]:
+    """Return a map for one consumer, such as the classifier, and the inlet of its gradient.
+
+    Nothing else may have the map: only then is its gradient nobody else's.
     """
     inlet = Inlet()
     through: Tensor = _Through.apply(x, inlet)
