@@ -4,8 +4,8 @@
 
 Runs ``faircl bench`` for every part (or reads what an earlier call has left in the folder), prints tables and every
 claim with its figures, and exits with 1 if one fails. Peers are timed in the same run as what is compared with them.
-The limits are those of an H200 with 16 cores; batch 24 of 512×512, 151 classes, bf16. About fifteen minutes, a third of
-it torch.compile's; parts may be run one by one (``--part loss``).
+The limits are those of an H200 with 16 cores; batch 24 of 512×512, 151 classes, bf16. Parts may be run one by one
+(``--part loss``).
 """
 
 from __future__ import annotations
@@ -159,9 +159,10 @@ def step_claims(rows: Rows) -> Iterator[Claim]:
 
 
 def input_claims(rows: Rows) -> Iterator[Claim]:
-    best = max((row for row in rows if row["way"] in ("decode", "augment device")), key=lambda r: r["crops_per_second"])
-    speed = best["crops_per_second"]
-    yield speed >= 2000, f"{best['way']}: {speed:.0f} crops per second from JPEGs are at least 2000"
+    """Windows resampled on the GPU, as one would set it where the cores are short; the default's speed is said too."""
+    speed, default = (the(rows, way=way)["crops_per_second"] for way in ("augment device", "decode"))
+    text = f"augment device: {speed:.0f} crops per second from JPEGs are at least 2000 (by default {default:.0f})"
+    yield speed >= 2000, text
 
 
 CLAIMS: dict[str, Callable[[Rows], Iterator[Claim]]] = {

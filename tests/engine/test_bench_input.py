@@ -56,11 +56,11 @@ def test_the_plain_loader_gives_normalised_crops_and_their_masks():
     assert not root.exists()
 
 
-def test_drawn_images_compress_like_photographs():
-    size = InputSize(images=1)
-    with bench._written(size, Silence()) as root:
+@pytest.mark.parametrize(("noise", "bits"), [(9.0, 2.4), (5.0, 1.6)])
+def test_noise_decides_how_large_files_are(noise, bits):
+    with bench._written(InputSize(images=1, noise=noise), Silence()) as root:
         (image,), (mask,) = ((root / kind).rglob("00000.*") for kind in ("images", "masks"))
-        assert 70_000 < image.stat().st_size < 140_000
+        assert 8 * image.stat().st_size / (683 * 512) == pytest.approx(bits, abs=0.1)
         assert 5_000 < mask.stat().st_size < 40_000
 
 

@@ -25,6 +25,9 @@ def bench_input_command(
         list[int] | None, typer.Option(min=0, help="Worker processes; may be repeated. Default: as many as cores.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0, help="Seconds timed per row.")] = 5.0,
+    noise: Annotated[
+        float, typer.Option(min=0, help="Noise of the images, in levels of 255: the more, the larger their files.")
+    ] = 9.0,
     as_json: Json = False,
 ) -> None:
     """Time the input side: JPEGs and PNG masks on disk to augmented batches on the device, by every setting of train.
@@ -39,6 +42,8 @@ def bench_input_command(
 
     faircl bench input --workers 1 --workers 4 --seconds 10
 
+    faircl bench input --noise 5
+
     faircl bench input --width 2048 --height 1024 --images 60 --json
     """
     from faircl.data.count_pool import cores
@@ -50,7 +55,7 @@ def bench_input_command(
     join()
     if launched() > 1:
         raise UserError("faircl bench input times one process; start it without torchrun.")
-    about = InputSize(images, width, height, size, batch, seconds)
+    about = InputSize(images, width, height, size, batch, seconds, noise)
     rows, file_bytes = bench_input(about, workers or [cores()], ConsoleReporter())
     if as_json:
         facts = {"jpeg_kilobytes": file_bytes / 1e3, "environment": environment()}

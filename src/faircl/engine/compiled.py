@@ -39,7 +39,7 @@ def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric
 
     blocks = list(model.blocks())
     if problem := _why_not(model, method, blocks):
-        reporter.say(f"note: {problem}, so the network's blocks are not compiled")
+        reporter.say(f"note: the network's blocks are not compiled: {problem}")
         yield
         return
     replays = fabric.device.type == "cuda" and can_be_replayed(model, method, config)
