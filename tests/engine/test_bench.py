@@ -7,7 +7,9 @@ from faircl.config import resolve
 from faircl.data.sample import BACKGROUND
 from faircl.engine import bench
 from faircl.engine.bench import BenchSize, StepTime, Timed, bench_step
+from faircl.engine.bench_peers import peer_step
 from faircl.engine.network import build_model
+from faircl.engine.runtime import make_fabric
 from faircl.engine.update import Updater
 from faircl.errors import UserError
 from faircl.losses import importance_weights
@@ -282,3 +284,10 @@ def test_a_step_that_cannot_be_compiled_is_a_sentence():
 
     with pytest.raises(UserError, match="no compiler found; leave --peer compiled out"):
         bench._try_compiling(fails)
+
+
+def test_a_plain_step_that_torch_would_count_wrong_is_refused():
+    config = resolve({"data": "scenes", "model": "small", "method": "faircl"}, ["train.accelerator=cpu"])
+    labels = torch.zeros((1, 1, 1), dtype=torch.int64).expand(24, 1024, 1024)  # takes no memory
+    with pytest.raises(UserError, match=r"would need 3\.8e\+09 upsampled logits at once"):
+        peer_step(build_model(config, pretrained=False), 151, make_fabric(config.train), labels, labels, "eager")
