@@ -1,8 +1,7 @@
 """Compiling a network block by block: torch.compile fuses what lies between its products and convolutions.
 
-Blocks that do the same to the same shapes share one compilation, so that a ResNet costs no more than eight of its
-blocks; those of SegFormer share it only without stochastic depth, whose rate differs from block to block. Stems and
-decoders stay as they are: compiled, the gradient of an upsampling is a sum in no fixed order.
+Blocks that do the same to the same shapes share one compilation: a ResNet costs no more than eight of its blocks, a
+SegFormer five. Stems and decoders stay as they are: compiled, the gradient of an upsampling is a sum in no fixed order.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from faircl.errors import UserError
 from faircl.models.checkpointing import remembered
+from faircl.models.depth import speed_up_depth
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import segformer_library_names, segformer_names
 from faircl.models.norms import speed_up_norms
@@ -129,6 +130,7 @@ class MixTransformer(nn.Module):
         )
         self.stages: Any = SegformerModel(config).stages
         speed_up_norms(self, before_products=self.blocks())
+        speed_up_depth(self.blocks())
 
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""
