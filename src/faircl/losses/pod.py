@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.data.sample import BACKGROUND
@@ -62,7 +61,7 @@ def _band_means(like: Tensor, side: int, scales: Sequence[int]) -> Tensor:
     parts = []
     for scale in scales:
         bands = min(scale, side)
-        member = F.one_hot(place * bands // side, bands).to(like.dtype)
+        member = ((place * bands // side)[:, None] == place[:bands]).to(like.dtype)
         parts.append(member / member.sum(0))
     return torch.cat(parts, dim=1)
 

@@ -375,6 +375,6 @@ class FairCL(Method):
     def after_update(self, iteration: int) -> None:
         """Move the prototypes every M iterations."""
         self.done = iteration
-        self.facts[2] = iteration
+        self.facts[2].fill_(iteration)  # by assignment some versions of torch copy it from the host, and wait
         if self.config.uses_prototypes():
             self.bank.update(iteration)

@@ -1,0 +1,84 @@
+"""No update waits for the device: the host would stop issuing work, and the GPU stand still, at every one of them."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from faircl.config import resolve
+from faircl.engine import bench
+from faircl.engine.bench import WARM, BenchSize, bench_step
+from faircl.engine.update import Updater
+from faircl.registry import METHODS
+
+FEW = BenchSize(old_classes=4, classes=6, iterations=4, rounds=1)
+FAIRCL = [
+    "{name: faircl, fairness: kl, histogram_momentum: 0.9}",
+    "{name: faircl, fairness: literal}",
+    "{name: faircl, fairness: adjust, consistency: literal}",
+    "{name: faircl, unlabelled: teacher, cap_assigned: true}",
+    "{name: faircl, unlabelled: unbiased, distance_order: 1}",
+    "{name: faircl, unlabelled: ignore, embedding: backbone}",
+]
+TIMED = [name for name in METHODS.builtin if not METHODS.get(name).needs_attentions]
+VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "bincount", "equal.")
+
+
+class Waits(TorchDispatchMode):
+    """Lists what would make a GPU's host wait: numbers that are read, and sizes that depend on values."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = str(func).removeprefix("aten.")
+        indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else []
+        if name.startswith(VALUES) or any(one is not None and one.dtype == torch.bool for one in indices):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def settled(monkeypatch, around):
+    """Have ``around`` about the updates of a later step that come once tables are made and kernels compiled."""
+    update, made = Updater.update, []
+
+    def watched(self, batches, step, number, measure=False):
+        if step == 0 or number <= WARM:
+            return update(self, batches, step, number, measure)
+        made.append(number)
+        with around:
+            return update(self, batches, step, number, measure)
+
+    monkeypatch.setattr(bench.Updater, "update", watched)
+    return made
+
+
+def time_a_step(method, silent, *settings):
+    tree = {"data": "scenes", "model": {"name": "small", "width": 8, "embedding": 8}, "method": "finetune"}
+    config = resolve(tree | {"train": {"batch": 2, "crop": 64}}, [f"method={method}", "optim.lr=0.001", *settings])
+    bench_step([config], [(config.method.name, config.method.name)], FEW, silent())
+
+
+@pytest.mark.parametrize("method", [*TIMED, *FAIRCL])
+def test_no_number_of_an_update_is_waited_for(method, monkeypatch, silent):
+    waits = Waits()
+    made = settled(monkeypatch, waits)
+    time_a_step(method, silent)
+    assert made == [WARM + 1, WARM + 2, WARM + 3, WARM + 4]
+    assert waits.found == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="asks CUDA whether the host has waited: needs a GPU")
+@pytest.mark.parametrize("graphs", ["false", "true"])
+@pytest.mark.parametrize("method", [*TIMED, *FAIRCL])
+def test_a_gpu_is_not_waited_for(method, graphs, monkeypatch, silent):
+    class Asked:
+        def __enter__(self):
+            torch.cuda.set_sync_debug_mode("error")
+
+        def __exit__(self, *_):
+            torch.cuda.set_sync_debug_mode("default")
+
+    made = settled(monkeypatch, Asked())
+    time_a_step(method, silent, f"train.graphs={graphs}")
+    assert made == [WARM + 1, WARM + 2, WARM + 3, WARM + 4]
