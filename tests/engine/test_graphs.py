@@ -1,5 +1,8 @@
 """Replaying a network: what happens around it on a CPU, and on a GPU that results are those of the network itself."""
 
+import copy
+from contextlib import contextmanager
+
 import pytest
 import torch
 
@@ -154,6 +157,52 @@ def test_a_recording_takes_the_place_of_the_network_in_training_alone():
     assert not torch.equal(model.eval()(image).embedding, 2 * embedding)
 
 
+class Recorded:
+    """A graph that was recorded on a CPU: it runs what has been given to it."""
+
+    def replay(self):
+        for run in self.runs:
+            run()
+
+
+@pytest.fixture
+def forward_graphs(monkeypatch):
+    """Have a CPU record graphs of the one copy and the one run that a teacher's pass is."""
+
+    @contextmanager
+    def record(graph):
+        yield
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Recorded)
+    monkeypatch.setattr(torch.cuda, "graph", record)
+
+
+@pytest.mark.parametrize("uses_stages", [False, True])
+def test_a_teacher_is_recorded_without_gradients(uses_stages, forward_graphs, monkeypatch):
+    model, _ = network()
+    teacher = model.eval().requires_grad_(False)
+    recorded = graphs._Embedding(teacher, uses_stages, "fp32")
+    image, other = torch.rand(2, 2, 3, 32, 32)
+    with torch.no_grad():
+        replay = Replay(recorded, image)
+        given = []
+        monkeypatch.setattr(Recorded, "runs", [lambda: given.append(1)], raising=False)
+        teacher.replay = replay
+        stages, embedding = replay(other)
+        assert given == [1]
+        expected = teacher.embed(image, False)
+        assert torch.equal(embedding, expected[2])  # the recording's memory: a replay would have written there
+        assert all(torch.equal(*pair) for pair in zip(stages, expected[0], strict=True))
+        teacher(other)
+        assert given == [1, 1]
+        assert replay(torch.rand(2, 3, 16, 16)) is None
+    teacher(other)  # with gradients, which it has not recorded
+    teacher.train()
+    with torch.no_grad():
+        teacher(other)
+    assert given == [1, 1]
+
+
 def test_a_recording_that_does_not_fit_is_not_used():
     model, _ = network()
     model.replay = lambda image: None
@@ -183,6 +232,47 @@ def test_no_class_inherits_what_its_own_losses_may_need():
     assert (Same.uses_stages, Same.takes_short_logits) == (False, True)
     assert (Other.uses_stages, Other.takes_short_logits) == (True, False)
     assert Fair(FairCLConfig(), model).uses_stages
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_network_and_teacher_are_recorded_and_let_go(hooked, silent, monkeypatch):
+    model, config = network()
+    teacher = copy.deepcopy(model).eval()
+    if hooked:
+        teacher.backbone.register_forward_hook(lambda *_: None)
+
+    def record(network, *_):
+        network.replay = lambda image: None
+        return ""
+
+    monkeypatch.setattr(graphs, "_record", record)
+    method = FineTune(FineTuneConfig(), model)
+    with replayed(model, method, config, torch.device("cuda"), silent(), teacher):
+        assert [one.replay is not None for one in (model, teacher)] == [True, not hooked]
+    assert [one.replay for one in (model, teacher)] == [None, None]
+
+
+@on_gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_replayed_teacher_is_the_teacher_itself(precision, silent):
+    model, config = network(f"train.precision={precision}")
+    place(model, torch.device("cuda"))
+    teacher = copy.deepcopy(model).eval().requires_grad_(False)
+    images = torch.rand(3, 2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).cuda()
+    results = []
+    for on in (False, True):
+        config = config.model_copy(update={"train": config.train.model_copy(update={"graphs": on})})
+        method = FineTune(FineTuneConfig(), model)
+        method.uses_stages = True
+        with replayed(model, method, config, torch.device("cuda"), silent(), teacher):
+            assert (teacher.replay is not None) == on
+            for image in images:
+                with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+                    out = teacher(image)
+                results.append([out.logits.clone(), *(stage.clone() for stage in out.stages)])
+    for ones, others in zip(results[:3], results[3:], strict=True):
+        for one, other in zip(ones, others, strict=True):
+            assert torch.allclose(one.float(), other.float(), atol=1e-5 if precision == "fp32" else 1e-2)
 
 
 @on_gpu

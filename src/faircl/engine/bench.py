@@ -248,7 +248,7 @@ def _run(
     with (
         one_size(config.train),
         compiled(model, method, config, fabric, reporter),
-        replayed(model, method, config, fabric.device, reporter),
+        replayed(model, method, config, fabric.device, reporter, teacher),
     ):
         for update in one_behind(updates()):
             update.terms()

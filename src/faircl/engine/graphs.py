@@ -1,18 +1,18 @@
 """Replaying a network's kernels from CUDA graphs: one launch in the place of thousands.
 
 Training windows have one size and a step's network one shape, so forward and backward pass are recorded once and then
-replayed. The classifier, the losses and the optimiser stay as they are: they are few kernels, and methods may do there
-what they like.
+replayed, and so is the forward pass of the old network. The classifier, the losses and the optimiser stay as they are:
+they are few kernels, and methods may do there what they like.
 """
 
 from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -31,24 +31,34 @@ _SHORT = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @contextmanager
 def replayed(
-    model: Segmenter, method: Method, config: RunConfig, device: torch.device, reporter: Reporter
+    model: Segmenter,
+    method: Method,
+    config: RunConfig,
+    device: torch.device,
+    reporter: Reporter,
+    teacher: Segmenter | None = None,
 ) -> Iterator[None]:
-    """Replay a network in training mode from graphs for a while, where that can be done.
+    """Replay a network in training mode, and its teacher, from graphs for a while, where that can be done.
 
     A network that waits for the device cannot be recorded; it is run as it is, and a note says so.
     """
+    networks = [model] if teacher is None or is_hooked(teacher) else [model, teacher]
     if device.type == "cuda" and can_be_replayed(model, method, config):
-        problem = _record(model, method.uses_stages, config.train, device)
-        if problem:
-            reporter.say(
-                f"note: network '{model.name}' cannot be recorded as a CUDA graph and runs as it is, which costs time "
-                f"alone ({problem}); train.graphs: false leaves the attempt out"
-            )
+        for network in networks:
+            problem = _record(network, method.uses_stages, config.train, device)
+            if problem:
+                reporter.say(
+                    f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs as it is, which costs "
+                    f"time alone ({problem}); train.graphs: false leaves the attempt out"
+                )
+                break
     try:
         yield
     finally:
-        if model.replay is not None:
-            model.replay = None
+        recorded = any(network.replay is not None for network in networks)
+        for network in networks:
+            network.replay = None
+        if recorded:
             _let_go()
 
 
@@ -84,7 +94,7 @@ def _let_go() -> None:
 
 
 def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: torch.device) -> str:
-    """Record both passes on an empty batch; return why that cannot be done.
+    """Record a network in its mode on an empty batch; return why that cannot be done.
 
     Statistics and random numbers are as if it had not happened.
     """
@@ -92,7 +102,7 @@ def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: to
     recorded = _Embedding(model, uses_stages, config.precision)
     number = torch.cuda.get_rng_state(device)
     try:
-        with unchanged_buffers(model):
+        with unchanged_buffers(model), torch.set_grad_enabled(model.training):
             if problem := _waits(recorded, image):
                 return problem
             model.replay = Replay(recorded, image)
@@ -142,22 +152,16 @@ def unchanged_buffers(model: nn.Module) -> Iterator[None]:
 
 
 class Replay:
-    """A recorded network: normalised images to stages and embedding, as ``Segmenter.embed``."""
+    """A recorded network: normalised images to stages and embedding, as ``Segmenter.embed``.
+
+    A network that trains is recorded with its backward pass, another without. The next replay writes over the output.
+    """
 
     def __init__(self, recorded: _Embedding, image: Tensor) -> None:
-        self.shape = image.shape
-        trained = {name: value for name, value in recorded.named_parameters() if value.requires_grad}
-        self.parameters = tuple(trained.values())
-        # Other names for the same memory. What adds up gradients belongs to the stream that it was first used on: that
-        # of recording must not be the parameters' own, or every update would wait for it.
-        aliases = tuple(nn.Parameter(value.detach()) for value in self.parameters)
-
-        def run(image: Tensor, *values: Tensor) -> Stages:
-            found: Stages = functional_call(recorded, dict(zip(trained, values, strict=True)), (image,))
-            return found
-
+        self.shape, self.learns = image.shape, recorded.training
+        self.parameters: tuple[nn.Parameter, ...] = ()
         try:
-            self.run: Any = torch.cuda.make_graphed_callables(run, (image, *aliases), allow_unused_input=True)
+            self.run = self._both(recorded, image) if self.learns else _forward_alone(recorded, image)
         except torch.OutOfMemoryError:
             raise UserError(
                 "The GPU has too little memory to record the network as a CUDA graph; set train.graphs to false, or "
@@ -170,12 +174,44 @@ class Replay:
             ) from None
         self.stages = recorded.stages
 
+    def _both(self, recorded: _Embedding, image: Tensor) -> Callable[..., Stages]:
+        """Record both passes."""
+        trained = {name: value for name, value in recorded.named_parameters() if value.requires_grad}
+        self.parameters = tuple(trained.values())
+        # Other names for the same memory. What adds up gradients belongs to the stream that it was first used on: that
+        # of recording must not be the parameters' own, or every update would wait for it.
+        aliases = tuple(nn.Parameter(value.detach()) for value in self.parameters)
+
+        def run(image: Tensor, *values: Tensor) -> Stages:
+            found: Stages = functional_call(recorded, dict(zip(trained, values, strict=True)), (image,))
+            return found
+
+        with warnings.catch_warnings():
+            # torch warms up on one stream and records on another, and says of itself that it does.
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
+            graphed: Any = torch.cuda.make_graphed_callables(run, (image, *aliases), allow_unused_input=True)
+        return cast(Callable[..., Stages], graphed)
+
     def __call__(self, image: Tensor) -> tuple[Stages, Tensor] | None:
-        """Return stages and embedding; None for images of another shape."""
-        if image.shape != self.shape:
+        """Return stages and embedding; None for images of another shape, or where gradients are wanted otherwise."""
+        if image.shape != self.shape or torch.is_grad_enabled() != self.learns:
             return None
         *stages, embedding = self.run(image, *self.parameters)
         return tuple(stages) or self.stages, embedding
+
+
+def _forward_alone(recorded: _Embedding, image: Tensor) -> Callable[[Tensor], Stages]:
+    """Record a forward pass without gradients; all kernels have been run before."""
+    given, graph = image.clone(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found: Stages = recorded(given)
+
+    def run(image: Tensor) -> Stages:
+        given.copy_(image)
+        graph.replay()
+        return found
+
+    return run
 
 
 class _Embedding(nn.Module):

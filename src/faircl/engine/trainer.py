@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from PIL import Image as Pillow
-from torch import nn
 
 from faircl.config import RunConfig
 from faircl.data.loader import (
@@ -180,7 +179,7 @@ class Trainer:
         images = self._iterations(step) * self.config.optim.accumulate * self.config.train.batch
         return {"preparation_seconds": prepared, "seconds": seconds, "images_per_second": images / seconds}
 
-    def _update_all(self, step: int, teacher: nn.Module | None, assigned: AssignedLabels | None) -> float:
+    def _update_all(self, step: int, teacher: Segmenter | None, assigned: AssignedLabels | None) -> float:
         """Make the updates of a step; return their seconds."""
         own = (rank(),) if rank() > 0 else ()
         torch.manual_seed(torch_seed(self.config.seed, "train", step, *own))  # dropout and the like
@@ -197,7 +196,7 @@ class Trainer:
         with (
             one_size(self.config.train),
             compiled(self.model, self.method, self.config, self.fabric, self.reporter),
-            replayed(self.model, self.method, self.config, self.fabric.device, self.reporter),
+            replayed(self.model, self.method, self.config, self.fabric.device, self.reporter, teacher),
             self.reporter.task(f"step {step} train", iterations) as task,
         ):
             started = time.monotonic()

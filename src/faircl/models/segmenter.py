@@ -56,7 +56,10 @@ class Segmenter(nn.Module):
     std: Tensor
 
     replay: Callable[[Tensor], tuple[Stages, Tensor] | None] | None = None
-    """A recording: stages and embedding of an image, or None where it does not fit; used in training mode, if set."""
+    """A recording: stages and embedding of a normalised image, or None where it does not fit.
+
+    Asked, if set, while a network trains, or while one that does not is run without gradients.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Segmenter(nn.Module):
             raise ValueError(f"network '{self.name}' has no attentions")
         image = (image - self.mean) / self.std
         recorded = None
-        if self.replay is not None and self.training and torch.is_grad_enabled() and not attentions:
+        if self.replay is not None and self.training == torch.is_grad_enabled() and not attentions:
             recorded = self.replay(image)
         if recorded is None:
             stages, maps, embedding = self.embed(image, attentions)
