@@ -30,7 +30,9 @@ GIB = 2**30
 
 def commands(out: Path, rounds: int, workers: int) -> dict[str, list[str]]:
     """Return what is run for every part."""
-    steps = ["--method", "plop", "--method", "faircl", "--iterations", "10", "--rounds", str(rounds), "--peer", "eager"]
+    steps = ["--method", "faircl", "--iterations", "10", "--rounds", str(rounds), "--peer", "eager"]
+    blocks = [*steps, "--set", "train.compile=true"]
+    steps += ["--method", "plop"]
     sizes = [word for count in CLASSES for word in ("--classes", str(count))]
     sizes += [word for side in SIZES for word in ("--size", str(side))]
     plot = ["--stride", "16", "--rounds", str(rounds), "--no-exact", "--plot", str(out / "cost.png")]
@@ -39,6 +41,8 @@ def commands(out: Path, rounds: int, workers: int) -> dict[str, list[str]]:
         "cost": ["loss", *sizes, *plot],
         "deeplab": ["methods", "--model", DEEPLAB, *steps, "--peer", "compiled"],
         "segformer": ["methods", "--model", SEGFORMER, *steps],
+        "deeplab-compile": ["methods", "--model", DEEPLAB, *blocks],
+        "segformer-compile": ["methods", "--model", SEGFORMER, *blocks],
         "input": ["input", "--workers", str(workers)],
         "evaluation": ["evaluation"],
     }

@@ -49,7 +49,10 @@ def reads(per_second):
     return [InputSpeed(way, 16, per_second, 1.0, 1.0, 1.0).to_json() for way in ways]
 
 
-@pytest.mark.parametrize("part", ["loss", "cost", "deeplab", "segformer", "input", "evaluation"])
+@pytest.mark.parametrize(
+    "part",
+    ["loss", "cost", "deeplab", "segformer", "deeplab-compile", "segformer-compile", "input", "evaluation"],
+)
 def test_every_part_is_a_command_that_exists(part, speed, tmp_path):
     name, *words = speed.commands(tmp_path, 3, 16)[part]
     command = typer.main.get_command(app).commands["bench"].commands[name]
