@@ -107,7 +107,9 @@ def global_mean(total: Tensor, count: Tensor | float) -> Tensor:
     over all processes' elements.
     """
     exact = torch.promote_types(total.dtype, torch.float32)  # float16 cannot count the pixels of an image
-    count = global_sum(torch.as_tensor(count, dtype=exact, device=total.device))
+    if not isinstance(count, Tensor):
+        count = torch.full((), count, dtype=exact, device=total.device)  # copied there, it would be waited for
+    count = global_sum(count.to(total.device, exact))
     return total * (world_size() / count.clamp_min(1.0))
 
 

@@ -87,9 +87,13 @@ def recorded_arithmetic(precision: str) -> AbstractContextManager[Any]:
 
 
 def _let_go() -> None:
-    """Give back the memory of a recording: it is part of a cycle, and holds all activations."""
+    """Give back the memory of a recording: it is part of a cycle, and holds all activations.
+
+    What cuBLAS works in came from there too if it was first needed while recording, and outlives it.
+    """
     gc.collect()
     if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
 
 

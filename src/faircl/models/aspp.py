@@ -33,15 +33,24 @@ class DeepLabHead(nn.Sequential):
 
 
 class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
-    """Atrous spatial pyramid pooling, which says why it cannot train on a single image."""
+    """Atrous spatial pyramid pooling, which says why it cannot train on a single image.
+
+    The pooled branch, one value per image and channel, is repeated over the map. Torchvision interpolates it to the
+    same values, which under autocast turns all branches into float32.
+    """
 
     def __init__(self, width: int, rates: Sequence[int]) -> None:
         super().__init__(width, list(rates), WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, 256, h, w)."""
-        check_pooled_norm(x, self.convs[-1][2])
-        y: Tensor = super().forward(x)
+        *local, pool = self.convs
+        check_pooled_norm(x, pool[2])
+        branches = [conv(x) for conv in local]
+        pooled = x
+        for layer in pool:  # not its own forward, which interpolates
+            pooled = layer(pooled)
+        y: Tensor = self.project(torch.cat([*branches, pooled.expand_as(branches[0])], dim=1))
         return y
 
 
