@@ -10,16 +10,16 @@ from triton import compile as triton_compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from faircl.kernels import cluster, consistency, layer_norm, resample, upsampled, windows
+from faircl.kernels import cluster, consistency, layer_norm, resample, stem, upsampled, windows
 
 FLOATS = "offset total own grad_total grad_own parts weights_h weights_w squares largest sums weights mean scale"
 FLOATS += " weight bias grad_weight grad_bias lse colours pairs totals"
 SHORT = "logits fine coarse points features gradient y grad x grad_x out best"
 INTEGERS = "starts_h starts_w cells_h cells_w labels counts"
-NUMBERS = "margin eps factor_x factor_y red green blue"
+NUMBERS = "margin eps factor_x factor_y red green blue share"
 TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(INTEGERS.split(), "*i32")
 TYPES |= dict.fromkeys(NUMBERS.split(), "fp32") | {"target": "*i64", "valid": "*u8"}
-TYPES |= {"addresses": "*i64", "geometry": "*i64"}
+TYPES |= {"addresses": "*i64", "geometry": "*i64", "choice": "*u8"}
 UPSAMPLED = {"ignore": 65535, "background": 0, "has_offset": True, "has_group": True, "sigmoid": False, "whole": True}
 TILES = [{"rows": 2, "columns": 16, "high": 4, "low": 8}, {"rows": 4, "columns": 4, "high": 1, "low": 32}]
 
@@ -39,6 +39,8 @@ def cases():
         yield resample._gather_upsampled, {"columns": 16, "channels": 128}, kind, 4, 3
         yield layer_norm._normalise, {"tile_rows": 64, "tile_width": 64}, kind, 4, 3
         yield layer_norm._gradients, {"tile_rows": 8, "tile_width": 512}, kind, 4, 3
+        for fn in (stem._pool, stem._sums, stem._spread):
+            yield fn, stem._tile(64), kind, 4, 3
         tile = {"pixels": consistency.PIXELS, "channels": consistency.CHANNELS}
         yield consistency._log_sums, tile, kind, consistency.WARPS, 3
         yield consistency._forward, tile | {"smooth": True, "bands": 3}, kind, consistency.WARPS, 3

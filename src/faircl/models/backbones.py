@@ -9,6 +9,8 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 
+from faircl.models.stem import norm_relu_pool
+
 BackboneName = Literal["resnet50", "resnet101", "mobilenet_v2"]
 Block = Literal["v1.5", "v1"]
 
@@ -36,7 +38,7 @@ class ResNet(nn.Module):
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the four stages."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(image))))
+        x = norm_relu_pool(self.conv1(image), self.bn1, self.relu, self.maxpool)
         stages = []
         for layer in self._layers():
             x = layer(x)
