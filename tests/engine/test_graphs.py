@@ -102,13 +102,13 @@ def test_gradients_of_a_recording_reach_the_parameters_themselves(uses_stages, a
     model, _ = network()
     model.backbone.stem.requires_grad_(False)
     image = torch.rand(2, 3, 32, 32)
-    replay = Replay(graphs._Embedding(model, uses_stages, "fp32"), image)
+    replay = Replay(graphs._Embedding(model, uses_stages, "fp32"), torch.zeros_like(image))
     trained = [p for part in (model.backbone, model.decoder) for p in part.parameters() if p.requires_grad]
     _, *aliases = as_it_is
     assert [one.data_ptr() for one in aliases] == [one.data_ptr() for one in trained]
     assert not any(one is other for one, other in zip(aliases, trained, strict=True))
     gradients = []
-    for run in (replay, lambda image: model.embed(image, False)[::2]):
+    for run in (replay, lambda image: model.embed((image - model.mean) / model.std, False)[::2]):
         model.zero_grad()
         stages, embedding = run(image)
         assert stages[-1].requires_grad == (uses_stages or run is not replay)
@@ -184,13 +184,14 @@ def test_a_teacher_is_recorded_without_gradients(uses_stages, forward_graphs, mo
     recorded = graphs._Embedding(teacher, uses_stages, "fp32")
     image, other = torch.rand(2, 2, 3, 32, 32)
     with torch.no_grad():
+        expected = teacher.embed(image, False)
         replay = Replay(recorded, image)
         given = []
         monkeypatch.setattr(Recorded, "runs", [lambda: given.append(1)], raising=False)
         teacher.replay = replay
         stages, embedding = replay(other)
         assert given == [1]
-        expected = teacher.embed(image, False)
+        assert torch.equal(image, (other - model.mean) / model.std)  # where the recording reads
         assert torch.equal(embedding, expected[2])  # the recording's memory: a replay would have written there
         assert all(torch.equal(*pair) for pair in zip(stages, expected[0], strict=True))
         teacher(other)

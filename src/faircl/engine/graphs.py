@@ -156,13 +156,14 @@ def unchanged_buffers(model: nn.Module) -> Iterator[None]:
 
 
 class Replay:
-    """A recorded network: normalised images to stages and embedding, as ``Segmenter.embed``.
+    """A recorded network: images to stages and embedding.
 
     A network that trains is recorded with its backward pass, another without. The next replay writes over the output.
     """
 
     def __init__(self, recorded: _Embedding, image: Tensor) -> None:
-        self.shape, self.learns = image.shape, recorded.training
+        self.image, self.learns = image, recorded.training
+        self.mean, self.std = recorded.mean, recorded.std
         self.parameters: tuple[nn.Parameter, ...] = ()
         try:
             self.run = self._both(recorded, image) if self.learns else _forward_alone(recorded, image)
@@ -198,20 +199,21 @@ class Replay:
 
     def __call__(self, image: Tensor) -> tuple[Stages, Tensor] | None:
         """Return stages and embedding; None for images of another shape, or where gradients are wanted otherwise."""
-        if image.shape != self.shape or torch.is_grad_enabled() != self.learns:
+        if image.shape != self.image.shape or torch.is_grad_enabled() != self.learns or image.requires_grad:
             return None
-        *stages, embedding = self.run(image, *self.parameters)
+        torch.sub(image, self.mean, out=self.image)  # to where the recording reads it
+        self.image.div_(self.std)
+        *stages, embedding = self.run(self.image, *self.parameters)
         return tuple(stages) or self.stages, embedding
 
 
 def _forward_alone(recorded: _Embedding, image: Tensor) -> Callable[[Tensor], Stages]:
-    """Record a forward pass without gradients; all kernels have been run before."""
-    given, graph = image.clone(), torch.cuda.CUDAGraph()
+    """Record a forward pass of this very image without gradients; all kernels have been run before."""
+    graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found: Stages = recorded(given)
+        found: Stages = recorded(image)
 
-    def run(image: Tensor) -> Stages:
-        given.copy_(image)
+    def run(_: Tensor) -> Stages:
         graph.replay()
         return found
 
@@ -230,6 +232,7 @@ class _Embedding(nn.Module):
         self.arithmetic = partial(recorded_arithmetic, precision)
         self.backbone, self.decoder = model.backbone, model.decoder
         self.embed, self.uses_stages = model.embed, uses_stages
+        self.mean, self.std = model.mean, model.std
         self.stages: Stages = ()
         self.training = model.training
 

@@ -56,7 +56,7 @@ class Segmenter(nn.Module):
     std: Tensor
 
     replay: Callable[[Tensor], tuple[Stages, Tensor] | None] | None = None
-    """A recording: stages and embedding of a normalised image, or None where it does not fit.
+    """A recording: stages and embedding of an image, or None where it does not fit.
 
     Asked, if set, while a network trains, or while one that does not is run without gradients.
     """
@@ -86,12 +86,11 @@ class Segmenter(nn.Module):
         """Segment a batch of images (B, 3, H, W) in [0, 1]."""
         if attentions and not self.has_attentions:
             raise ValueError(f"network '{self.name}' has no attentions")
-        image = (image - self.mean) / self.std
         recorded = None
         if self.replay is not None and self.training == torch.is_grad_enabled() and not attentions:
             recorded = self.replay(image)
         if recorded is None:
-            stages, maps, embedding = self.embed(image, attentions)
+            stages, maps, embedding = self.embed((image - self.mean) / self.std, attentions)
         else:
             (stages, embedding), maps = recorded, None
         classified, inlet = embedding, None
