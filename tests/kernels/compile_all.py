@@ -10,13 +10,13 @@ from triton import compile as triton_compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from faircl.kernels import cluster, consistency, layer_norm, resample, stem, upsampled, windows
+from faircl.kernels import batch_norm, cluster, consistency, layer_norm, resample, stem, upsampled, windows
 
 FLOATS = "offset total own grad_total grad_own parts weights_h weights_w squares largest sums weights mean scale"
-FLOATS += " weight bias grad_weight grad_bias lse colours pairs totals"
-SHORT = "logits fine coarse points features gradient y grad x grad_x out best"
+FLOATS += " weight bias grad_weight grad_bias lse colours pairs totals numbers means running_mean running_var"
+SHORT = "logits fine coarse points features gradient y grad x grad_x out best other grad_other"
 INTEGERS = "starts_h starts_w cells_h cells_w labels counts"
-NUMBERS = "margin eps factor_x factor_y red green blue share"
+NUMBERS = "margin eps factor_x factor_y red green blue share momentum"
 TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(INTEGERS.split(), "*i32")
 TYPES |= dict.fromkeys(NUMBERS.split(), "fp32") | {"target": "*i64", "valid": "*u8"}
 TYPES |= {"addresses": "*i64", "geometry": "*i64", "choice": "*u8"}
@@ -39,6 +39,12 @@ def cases():
         yield resample._gather_upsampled, {"columns": 16, "channels": 128}, kind, 4, 3
         yield layer_norm._normalise, {"tile_rows": 64, "tile_width": 64}, kind, 4, 3
         yield layer_norm._gradients, {"tile_rows": 8, "tile_width": 512}, kind, 4, 3
+        tile = {"tile_rows": 64, "tile_width": 64}
+        yield batch_norm._moments, tile, kind, 4, 3
+        yield batch_norm._finish, {"tile_rows": 1024, "tile_width": 8}, kind, 4, 3
+        for fn in (batch_norm._apply, batch_norm._sums, batch_norm._spread):
+            for added in (False, True):
+                yield fn, tile | {"added": added}, kind, 4, 3
         for fn in (stem._pool, stem._sums, stem._spread):
             yield fn, stem._tile(64), kind, 4, 3
         tile = {"pixels": consistency.PIXELS, "channels": consistency.CHANNELS}

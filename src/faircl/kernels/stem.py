@@ -10,7 +10,7 @@ Shapes: x (B, C, H, W) and out (B, C, ⌈H/2⌉, ⌈W/2⌉), both channels_last;
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -18,22 +18,14 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from faircl.kernels.batch_norm import Norm
+
 TILE = 2048
 """Numbers of a tile: as many pixels as that makes."""
 PROGRAMS = 1024
 """Programs that add up, at most."""
 NONE = tl.constexpr(9)
 """The choice where no value of a window is above zero."""
-
-
-class Norm(NamedTuple):
-    """μ, s = 1/√(variance + ε), w and b, (C,) each, and whether μ and s are those of the batch."""
-
-    mean: Tensor
-    scale: Tensor
-    weight: Tensor
-    bias: Tensor
-    of_batch: bool
 
 
 @triton.jit

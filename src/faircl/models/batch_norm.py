@@ -1,0 +1,89 @@
+"""BatchNorm with what comes after it, in as few passes as kernels need where they can do it, else as torch does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from faircl import kernels
+
+if TYPE_CHECKING:
+    from faircl.kernels.batch_norm import Norm
+
+
+def norm_relu_pool(x: Tensor, norm: nn.Module, relu: nn.Module, pool: nn.Module) -> Tensor:
+    """Return pool(relu(norm(x))), the pool being 3×3 by two; statistics move as BatchNorm's do."""
+    if not (isinstance(norm, nn.BatchNorm2d) and _fits(x, norm, relu, pool)):
+        pooled: Tensor = pool(relu(norm(x)))
+        return pooled
+    from faircl.kernels import stem
+
+    return stem.norm_relu_pool(x, _taken(x, norm))
+
+
+def norm_relu_conv(x: Tensor, norm: nn.Module, relu: nn.Module, conv: nn.Module) -> Tensor:
+    """Return conv(relu(norm(x))); what lies between is not kept for the backward pass."""
+    if not (isinstance(norm, nn.BatchNorm2d) and _fits(x, norm, relu, conv) and _is_plain(conv)):
+        out: Tensor = conv(relu(norm(x)))
+        return out
+    from faircl.kernels import batch_norm
+
+    assert isinstance(conv, nn.Conv2d)
+    assert not isinstance(conv.padding, str)
+    window = batch_norm.Window(conv.stride, conv.padding, conv.dilation, conv.groups)
+    return batch_norm.norm_relu_conv(x, _taken(x, norm), conv.weight.to(x.dtype), window)
+
+
+def norm_add_relu(x: Tensor, norm: nn.Module, other: Tensor, relu: nn.Module) -> Tensor:
+    """Return relu(norm(x) + other)."""
+    alike = other.dtype == x.dtype and other.shape == x.shape and _is_packed(other)
+    if not (alike and isinstance(norm, nn.BatchNorm2d) and _fits(x, norm, relu)):
+        total: Tensor = norm(x)
+        total += other
+        out: Tensor = relu(total)
+        return out
+    from faircl.kernels import batch_norm
+
+    return batch_norm.norm_add_relu(x, _taken(x, norm), other)
+
+
+def _fits(x: Tensor, norm: nn.BatchNorm2d, *others: nn.Module) -> bool:
+    """Whether a norm is the plain one, kernels run where the map is, and nobody listens in between."""
+    if torch.compiler.is_compiling() or not kernels.usable(x):
+        return False
+    plain = type(norm) is nn.BatchNorm2d and norm.affine and norm.momentum is not None
+    tracked = norm.running_mean is not None and norm.running_mean.dtype == torch.float32
+    return plain and tracked and _is_packed(x) and not any(map(_is_heard, (norm, *others)))
+
+
+def _is_packed(x: Tensor) -> bool:
+    return x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _is_heard(part: nn.Module) -> bool:
+    hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+    return any(hooks)
+
+
+def _is_plain(conv: nn.Module) -> bool:
+    if type(conv) is not nn.Conv2d or conv.bias is not None:
+        return False
+    return conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+
+
+def _taken(x: Tensor, norm: nn.BatchNorm2d) -> Norm:
+    """Return what a norm does to a batch; its statistics move, if they do."""
+    from faircl.kernels.batch_norm import Norm, moments
+
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    if norm.training:
+        assert norm.num_batches_tracked is not None
+        assert norm.momentum is not None
+        norm.num_batches_tracked.add_(1)
+        mean, scale = moments(x.detach(), norm.eps, norm.running_mean, norm.running_var, norm.momentum)
+    else:
+        mean, scale = norm.running_mean, (norm.running_var + norm.eps).rsqrt()
+    return Norm(mean, scale, norm.weight, norm.bias, norm.training)

@@ -1,0 +1,206 @@
+"""BatchNorm with what comes after it: a bottleneck by kernels is torchvision's in float64, and keeps less."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torchvision.models.resnet import Bottleneck
+
+from faircl import kernels
+from faircl.models import batch_norm as module
+from faircl.models.backbones import LeanBottleneck, ResNet
+
+kernel = pytest.importorskip("faircl.kernels.batch_norm", reason="Triton comes with torch for Linux alone")
+
+
+@pytest.fixture
+def by_kernels(monkeypatch):
+    monkeypatch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
+    monkeypatch.setattr(kernel, "TILE", 64)  # so that a map has many tiles,
+    monkeypatch.setattr(kernel, "PROGRAMS", 6)  # and a program several
+    monkeypatch.setattr(kernel, "CHANNELS", 4)
+
+
+def packed(*shape, seed=0):
+    x = 2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 1
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def drawn(block, seed=0):
+    """Give norms weights of both signs and statistics of their own."""
+    draw = torch.Generator().manual_seed(seed)
+    for norm in (one for one in block.modules() if isinstance(one, nn.BatchNorm2d)):
+        for value, low in ((norm.weight, -1), (norm.bias, -1), (norm.running_mean, -1), (norm.running_var, 0.5)):
+            value.data.copy_(torch.rand(value.shape, generator=draw) * 2 + low)
+    return block.to(memory_format=torch.channels_last)
+
+
+def bottleneck(kind="same", inputs=8, planes=2):
+    torch.manual_seed(0)
+    stride, dilation = (2, 1) if kind == "strided" else (1, 2)
+    project = None
+    if kind != "same":
+        project = nn.Sequential(nn.Conv2d(inputs, 4 * planes, 1, stride, bias=False), nn.BatchNorm2d(4 * planes))
+    return drawn(Bottleneck(inputs, planes, stride, project, dilation=dilation))
+
+
+def lean(block):
+    one = copy.deepcopy(block)
+    one.__class__ = LeanBottleneck
+    return one
+
+
+def passed(block, x):
+    """Return output, all gradients and all statistics of a pass."""
+    x = x.detach().clone(memory_format=torch.channels_last).requires_grad_()
+    out = block(x)
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
+    (out * weight).sum().backward()
+    return [out.detach(), x.grad, *(p.grad for p in block.parameters()), *block.buffers()]
+
+
+def close(found, exact, tolerance=2e-5):
+    for one, other in ((a.detach(), b.detach()) for a, b in zip(found, exact, strict=True)):
+        scale = float(other.abs().max()) + 0.1  # gradients that cancel out are not exactly zero
+        torch.testing.assert_close(one.double(), other.double(), atol=tolerance * scale, rtol=tolerance)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", ["same", "projected", "strided"])
+def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels):
+    block = bottleneck(kind).train(training)
+    x = packed(3, 8, 5, 7)
+    close(passed(lean(block), x), passed(copy.deepcopy(block).double(), x.double()))
+
+
+@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6), st.integers(2, 6), st.booleans(), st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_any_shape(images, planes, height, columns, training, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
+        patch.setattr(kernel, "TILE", 32)
+        patch.setattr(kernel, "CHANNELS", 8)
+        block = drawn(Bottleneck(4 * planes, planes), seed).train(training and images * height > 1)
+        x = packed(images, 4 * planes, height, columns, seed=seed)
+        close(passed(lean(block), x), passed(copy.deepcopy(block).double(), x.double()), 2e-4)
+
+
+def test_moments_of_values_far_from_zero(by_kernels):
+    """Their squares would lose all digits that tell them apart."""
+    x = packed(2, 6, 9, 9) + 3000
+    running = torch.zeros(6), torch.ones(6)
+    mean, scale = kernel.moments(x, 1e-5, *running, 0.1)
+    variance, exact = torch.var_mean(x.double(), (0, 2, 3), correction=0)
+    torch.testing.assert_close(mean.double(), exact, rtol=1e-6, atol=0)
+    torch.testing.assert_close(scale.double(), (variance + 1e-5).rsqrt(), rtol=1e-3, atol=0)
+    torch.testing.assert_close(running[0].double(), 0.1 * exact, rtol=1e-6, atol=0)
+    estimate = 0.9 + 0.1 * x.double().var((0, 2, 3))
+    torch.testing.assert_close(running[1].double(), estimate, rtol=1e-3, atol=0)
+
+
+def test_short_numbers_stay_short(by_kernels):
+    block = bottleneck("projected").train()
+    x = packed(3, 8, 6, 6)
+    exact = passed(copy.deepcopy(block).double(), x.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        found = passed(lean(block), x.bfloat16())
+    assert (found[0].dtype, found[1].dtype) == (torch.bfloat16, torch.bfloat16)
+    assert all(one.dtype in (torch.float32, torch.int64) for one in found[2:])
+    for one, other in zip(found, exact, strict=True):
+        apart = torch.linalg.vector_norm(one.double() - other.double())
+        assert apart <= 0.05 * torch.linalg.vector_norm(other.double()) + 1e-6
+
+
+def test_gradients_are_repeated_bit_for_bit(by_kernels):
+    block, x = bottleneck("strided").train(), packed(3, 8, 5, 7)
+    runs = [passed(lean(block), x) for _ in range(2)]
+    assert all(torch.equal(*pair) for pair in zip(*runs, strict=True))
+
+
+def test_only_what_convolutions_return_is_kept(by_kernels):
+    def kept(block):
+        found = {}
+
+        def note(value):
+            found[value.untyped_storage().data_ptr()] = value
+            return value
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
+            block(packed(2, 8, 8, 8).requires_grad_())
+        return sum(one.numel() for one in found.values() if one.ndim == 4 and one.shape[-2:] == (8, 8))
+
+    block, pixels = bottleneck().train(), 2 * 8 * 8
+    assert kept(lean(block)) == (8 + 2 + 2 + 8 + 8) * pixels  # input, three convolutions, output
+    assert kept(block) == (8 + 2 * 2 + 2 * 2 + 8 + 8) * pixels
+
+
+@pytest.mark.parametrize("frozen", ["conv2", "bn2", "everything before"])
+def test_what_is_frozen_gets_no_gradient(frozen, by_kernels):
+    block, x = bottleneck().train(), packed(2, 8, 5, 5)
+    if frozen == "everything before":
+        block.conv1.requires_grad_(False)
+        block.bn1.requires_grad_(False)
+    else:
+        getattr(block, frozen).requires_grad_(False)
+    results = []
+    for one in (lean(block), copy.deepcopy(block).double()):
+        given = x.to(one.conv1.weight.dtype).requires_grad_(frozen != "everything before")
+        one(given).square().sum().backward()
+        results.append([p.grad for p in one.parameters()])
+    assert any(one is None for one in results[0])
+    for one, other in zip(*results, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one.double(), other, atol=1e-3, rtol=1e-4)
+
+
+def test_what_is_not_a_number_shows(by_kernels):
+    x = packed(2, 8, 5, 5)
+    x[0, 3, 2, 2] = torch.nan
+    assert torch.isnan(lean(bottleneck()).train()(x)).any()
+
+
+@pytest.mark.parametrize("why", ["hook", "relu hook", "rows", "sync", "momentum", "statistics", "bias", "padding"])
+def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatch):
+    for name in ("norm_relu_conv", "norm_add_relu"):
+        monkeypatch.setattr(kernel, name, lambda *_: pytest.fail("a kernel was used"))
+    norm, relu = drawn(nn.BatchNorm2d(4)), nn.ReLU(inplace=True)
+    conv = nn.Conv2d(4, 4, 3, padding=1, bias=why == "bias")
+    x, other = packed(2, 4, 6, 6), packed(2, 4, 6, 6, seed=2)
+    if why == "hook":
+        norm.register_forward_hook(lambda *_: None)
+    elif why == "relu hook":
+        relu.register_forward_hook(lambda *_: None)
+    elif why == "rows":
+        x = x.contiguous()
+    elif why == "sync":
+        norm = type("Other", (nn.BatchNorm2d,), {})(4)
+    elif why == "momentum":
+        norm.momentum = None
+    elif why == "statistics":
+        norm = nn.BatchNorm2d(4, track_running_stats=False)
+    elif why == "padding":
+        conv.padding_mode = "reflect"
+    expected = conv(relu(copy.deepcopy(norm)(x)))
+    assert torch.equal(module.norm_relu_conv(x, copy.deepcopy(norm), relu, conv), expected)
+    if why not in ("bias", "padding"):
+        expected = relu(copy.deepcopy(norm)(x) + other)
+        torch.testing.assert_close(module.norm_add_relu(x, norm, other, relu), expected)
+
+
+def test_a_backbone_by_kernels_is_torchvisions(monkeypatch):
+    torch.manual_seed(0)
+    backbone = drawn(ResNet("resnet50", 16, "v1.5")).train()
+    assert all(type(block) is LeanBottleneck for block in backbone.blocks())
+    plain, image = copy.deepcopy(backbone), packed(2, 3, 32, 32)
+    expected = plain(image)
+    used, original = [], kernel.norm_relu_conv
+    monkeypatch.setattr(kernels, "usable", lambda tensor: True)
+    monkeypatch.setattr(kernel, "norm_relu_conv", lambda *given: used.append(1) or original(*given))
+    stages = backbone(image)
+    assert len(used) == 2 * 16
+    close(stages[:2], expected[:2], 1e-3)
+    close(list(backbone.layer1.buffers()), list(plain.layer1.buffers()), 1e-4)
