@@ -9,7 +9,7 @@ import torch
 from faircl.config import resolve
 from faircl.engine import graphs
 from faircl.engine.graphs import Replay, can_be_replayed, replayed
-from faircl.engine.network import build_model, place
+from faircl.engine.network import build_model, place, set_training_mode
 from faircl.errors import UserError
 from faircl.methods.faircl import FairCL, FairCLConfig
 from faircl.methods.finetune import FineTune, FineTuneConfig
@@ -298,3 +298,30 @@ def test_a_replayed_network_is_the_network_itself(uses_stages, precision, silent
         results.append([out.logits, *out.stages, *(p.grad for p in model.parameters()), *model.buffers()])
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one.float(), other.float(), atol=1e-5 if precision == "fp32" else 1e-2)
+
+
+@on_gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("frozen", ["never", "always"])
+def test_a_recorded_resnet_is_the_plain_one(frozen, precision, silent):
+    """Recorded, its norms are computed by kernels."""
+    settings = ("train.batch=4", "train.crop=96", f"train.precision={precision}", f"train.frozen_norm={frozen}")
+    results = []
+    for on in (False, True):
+        torch.manual_seed(0)
+        model, config = network("model={name: deeplabv3, backbone: resnet50}", *settings, f"train.graphs={on}")
+        place(model, torch.device("cuda"))
+        set_training_mode(model, config, 0)
+        image = torch.rand(4, 3, 96, 96, generator=torch.Generator().manual_seed(1)).cuda()
+        with replayed(model, FineTune(FineTuneConfig(), model), config, torch.device("cuda"), silent()):
+            assert (model.replay is not None) == on
+            torch.manual_seed(2)
+            with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+                out = model(image)
+            out.embedding.float().square().mean().backward()
+        weights = [p.grad for p in model.backbone.parameters()]
+        results.append([out.embedding, *weights, *model.backbone.layer1.buffers(), *model.backbone.bn1.buffers()])
+    for one, other in zip(*results, strict=True):
+        apart = torch.linalg.vector_norm(one.double() - other.double())
+        limit = 2e-2 if precision == "fp32" else 0.3  # sixteen blocks of rounding, TF32 among it
+        assert apart <= limit * torch.linalg.vector_norm(other.double()) + 1e-6

@@ -17,7 +17,13 @@ kernel = pytest.importorskip("faircl.kernels.batch_norm", reason="Triton comes w
 
 
 @pytest.fixture
-def by_kernels(monkeypatch):
+def recorded():
+    with module.recording():
+        yield
+
+
+@pytest.fixture
+def by_kernels(monkeypatch, recorded):
     monkeypatch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
     monkeypatch.setattr(kernel, "TILE", 64)  # so that a map has many tiles,
     monkeypatch.setattr(kernel, "PROGRAMS", 6)  # and a program several
@@ -62,10 +68,12 @@ def passed(block, x):
     return [out.detach(), x.grad, *(p.grad for p in block.parameters()), *block.buffers()]
 
 
-def close(found, exact, tolerance=2e-5):
-    for one, other in ((a.detach(), b.detach()) for a, b in zip(found, exact, strict=True)):
-        scale = float(other.abs().max()) + 0.1  # gradients that cancel out are not exactly zero
-        torch.testing.assert_close(one.double(), other.double(), atol=tolerance * scale, rtol=tolerance)
+def close(found, exact, tolerance=2e-5, whole=False):
+    """Compare values, of their own size or, where some of them cancel out, of all together."""
+    sizes = [float(other.detach().abs().max()) + 1e-3 for other in exact]
+    for one, other, size in zip(found, exact, sizes, strict=True):
+        limit = tolerance * (max(sizes) if whole else size)
+        torch.testing.assert_close(one.detach().double(), other.detach().double(), atol=limit, rtol=tolerance)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -79,13 +87,13 @@ def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels)
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6), st.integers(2, 6), st.booleans(), st.integers(0, 99))
 @settings(max_examples=20, deadline=None)
 def test_any_shape(images, planes, height, columns, training, seed):
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, module.recording():
         patch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
         patch.setattr(kernel, "TILE", 32)
         patch.setattr(kernel, "CHANNELS", 8)
         block = drawn(Bottleneck(4 * planes, planes), seed).train(training and images * height > 1)
         x = packed(images, 4 * planes, height, columns, seed=seed)
-        close(passed(lean(block), x), passed(copy.deepcopy(block).double(), x.double()), 2e-4)
+        close(passed(lean(block), x), passed(copy.deepcopy(block).double(), x.double()), 2e-4, whole=True)
 
 
 def test_moments_of_values_far_from_zero(by_kernels):
@@ -163,6 +171,18 @@ def test_what_is_not_a_number_shows(by_kernels):
     assert torch.isnan(lean(bottleneck()).train()(x)).any()
 
 
+def test_kernels_are_for_recordings(monkeypatch):
+    monkeypatch.setattr(kernels, "usable", lambda tensor: True)
+    monkeypatch.setattr(kernel, "_applied", lambda *_: pytest.fail("a kernel was used"))
+    block, x = bottleneck(), packed(2, 8, 5, 5)
+    with module.recording():
+        with module.recording():
+            pass
+        with pytest.raises(pytest.fail.Exception):
+            lean(block)(x)
+    assert torch.equal(lean(block)(x), block(x))
+
+
 @pytest.mark.parametrize("why", ["hook", "relu hook", "rows", "sync", "momentum", "statistics", "bias", "padding"])
 def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatch):
     for name in ("norm_relu_conv", "norm_add_relu"):
@@ -191,7 +211,7 @@ def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatc
         torch.testing.assert_close(module.norm_add_relu(x, norm, other, relu), expected)
 
 
-def test_a_backbone_by_kernels_is_torchvisions(monkeypatch):
+def test_a_backbone_by_kernels_is_torchvisions(monkeypatch, recorded):
     torch.manual_seed(0)
     backbone = drawn(ResNet("resnet50", 16, "v1.5")).train()
     assert all(type(block) is LeanBottleneck for block in backbone.blocks())

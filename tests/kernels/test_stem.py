@@ -16,7 +16,13 @@ kernel = pytest.importorskip("faircl.kernels.stem", reason="Triton comes with to
 
 
 @pytest.fixture
-def by_kernels(monkeypatch):
+def recorded():
+    with module.recording():
+        yield
+
+
+@pytest.fixture
+def by_kernels(monkeypatch, recorded):
     monkeypatch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
 
 
@@ -68,7 +74,7 @@ def test_values_gradients_and_statistics_equal_float64(shape, training, by_kerne
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(2, 11), st.integers(2, 11), st.booleans(), st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
 def test_any_shape(images, width, height, columns, training, seed):
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, module.recording():
         patch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
         patch.setattr(kernel, "TILE", 128)
         compare((images, width, height, columns), training, seed)

@@ -22,6 +22,7 @@ from faircl.config import RunConfig
 from faircl.distributed import world_size
 from faircl.errors import UserError
 from faircl.methods.base import Method
+from faircl.models.batch_norm import recording
 from faircl.models.segmenter import Segmenter, Stages
 from faircl.progress import Reporter
 from faircl.sections import TrainConfig
@@ -106,7 +107,7 @@ def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: to
     recorded = _Embedding(model, uses_stages, config.precision)
     number = torch.cuda.get_rng_state(device)
     try:
-        with unchanged_buffers(model), torch.set_grad_enabled(model.training):
+        with unchanged_buffers(model), torch.set_grad_enabled(model.training), recording():
             if problem := _waits(recorded, image):
                 return problem
             model.replay = Replay(recorded, image)

@@ -1,7 +1,13 @@
-"""BatchNorm with what comes after it, in as few passes as kernels need where they can do it, else as torch does."""
+"""BatchNorm with what comes after it, in as few passes as kernels need while a network is recorded, else as torch does.
+
+A host takes longer to launch these kernels than torch's own, of which a network has hundreds; a recording needs none.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +17,18 @@ from faircl import kernels
 
 if TYPE_CHECKING:
     from faircl.kernels.batch_norm import Norm
+
+_recorded = ContextVar("recorded", default=False)
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Mark passes that are recorded, or warm up for it."""
+    token = _recorded.set(True)
+    try:
+        yield
+    finally:
+        _recorded.reset(token)
 
 
 def norm_relu_pool(x: Tensor, norm: nn.Module, relu: nn.Module, pool: nn.Module) -> Tensor:
@@ -51,7 +69,7 @@ def norm_add_relu(x: Tensor, norm: nn.Module, other: Tensor, relu: nn.Module) ->
 
 def _fits(x: Tensor, norm: nn.BatchNorm2d, *others: nn.Module) -> bool:
     """Whether a norm is the plain one, kernels run where the map is, and nobody listens in between."""
-    if torch.compiler.is_compiling() or not kernels.usable(x):
+    if torch.compiler.is_compiling() or not (_recorded.get() and kernels.usable(x)):
         return False
     plain = type(norm) is nn.BatchNorm2d and norm.affine and norm.momentum is not None
     tracked = norm.running_mean is not None and norm.running_mean.dtype == torch.float32
