@@ -253,6 +253,39 @@ def test_network_and_teacher_are_recorded_and_let_go(hooked, silent, monkeypatch
     assert [one.replay for one in (model, teacher)] == [None, None]
 
 
+def test_a_teacher_that_cannot_be_recorded_leaves_nothing_behind(silent, monkeypatch):
+    model, config = network()
+    teacher, freed = copy.deepcopy(model).eval(), []
+
+    def record(network, *_):
+        assert not freed  # a recording points to what would be freed
+        if network is teacher:
+            raise UserError("too little memory")
+        network.replay = lambda image: None
+        return ""
+
+    monkeypatch.setattr(graphs, "_record", record)
+    monkeypatch.setattr(graphs, "_let_go_of_cublas", lambda: freed.append(model.replay))
+    method = FineTune(FineTuneConfig(), model)
+    with (
+        pytest.raises(UserError, match="too little memory"),
+        replayed(model, method, config, torch.device("cuda"), silent(), teacher),
+    ):
+        pytest.fail("nothing was recorded")
+    assert freed == [None]
+    assert model.replay is None
+
+
+def test_what_cublas_works_in_stays_while_a_recording_does(as_it_is, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
+    monkeypatch.setattr(graphs, "_waits", lambda *_: "")
+    monkeypatch.setattr(graphs, "_let_go_of_cublas", lambda: pytest.fail("the recording points there"))
+    model, config = network()
+    assert graphs._record(model, False, config.train, torch.device("cpu")) == ""
+    assert model.replay is not None
+
+
 @on_gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_replayed_teacher_is_the_teacher_itself(precision, silent):

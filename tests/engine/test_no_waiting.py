@@ -20,20 +20,45 @@ FAIRCL = [
     "{name: faircl, unlabelled: ignore, embedding: backbone}",
 ]
 TIMED = [name for name in METHODS.builtin if not METHODS.get(name).needs_attentions]
-VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "bincount", "equal.")
+VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "unique_", "bincount", "equal.", "allclose")
+VALUES += ("repeat_interleave.Tensor",)
+READING = ("tolist", "cpu", "numpy", "__array__")
 
 
 class Waits(TorchDispatchMode):
-    """Lists what would make a GPU's host wait: numbers that are read, and sizes that depend on values."""
+    """Lists what would make a GPU's host wait: numbers that are read, and sizes that depend on values.
 
-    def __init__(self):
+    Copies from the host cannot be seen on a CPU; a GPU sees them, below.
+    """
+
+    def __init__(self, monkeypatch):
         super().__init__()
-        self.found = []
+        self.found, self.on = [], False
+        for name in READING:  # what is no operation of its own on a CPU
+            monkeypatch.setattr(torch.Tensor, name, self._noted(name, getattr(torch.Tensor, name)))
+
+    def _noted(self, name, original):
+        def noted(tensor, *args, **kwargs):
+            if self.on:
+                self.found.append(name)
+            return original(tensor, *args, **kwargs)
+
+        return noted
+
+    def __enter__(self):
+        self.on = True
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.on = False
+        return super().__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = str(func).removeprefix("aten.")
         indices = args[1] if name.startswith("index") and isinstance(args[1], (list, tuple)) else []
-        if name.startswith(VALUES) or any(one is not None and one.dtype == torch.bool for one in indices):
+        if name.startswith(VALUES) or any(
+            one is not None and one.dtype in (torch.bool, torch.uint8) for one in indices
+        ):
             self.found.append(name)
         return func(*args, **(kwargs or {}))
 
@@ -59,9 +84,34 @@ def time_a_step(method, silent, *settings):
     bench_step([config], [(config.method.name, config.method.name)], FEW, silent())
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.sum() > 0),
+        lambda x: x.tolist(),
+        lambda x: x.cpu(),
+        lambda x: x.numpy(),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: x.unique(),
+        lambda x: x.unique_consecutive(),
+        lambda x: x.unique(dim=0),
+        lambda x: x.repeat_interleave(x.long()),
+        lambda x: torch.allclose(x, x),
+        lambda x: torch.equal(x, x),
+    ],
+)
+def test_what_waits_is_seen(read, monkeypatch):
+    waits = Waits(monkeypatch)
+    with waits:
+        read(torch.ones(3))
+    assert waits.found
+
+
 @pytest.mark.parametrize("method", [*TIMED, *FAIRCL])
 def test_no_number_of_an_update_is_waited_for(method, monkeypatch, silent):
-    waits = Waits()
+    waits = Waits(monkeypatch)
     made = settled(monkeypatch, waits)
     time_a_step(method, silent)
     assert made == [WARM + 1, WARM + 2, WARM + 3, WARM + 4]

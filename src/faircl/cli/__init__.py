@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""Environment variables that torch reads its allocator's settings from, by version."""
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+"""Environment variables that torch reads its allocator's settings from."""
 
 
 def main() -> None:

@@ -44,22 +44,23 @@ def replayed(
     A network that waits for the device cannot be recorded; it is run as it is, and a note says so.
     """
     networks = [model] if teacher is None or is_hooked(teacher) else [model, teacher]
-    if device.type == "cuda" and can_be_replayed(model, method, config):
-        for network in networks:
-            problem = _record(network, method.uses_stages, config.train, device)
-            if problem:
-                reporter.say(
-                    f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs as it is, which costs "
-                    f"time alone ({problem}); train.graphs: false leaves the attempt out"
-                )
-                break
     try:
+        if device.type == "cuda" and can_be_replayed(model, method, config):
+            for network in networks:
+                problem = _record(network, method.uses_stages, config.train, device)
+                if problem:
+                    reporter.say(
+                        f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs as it is, which "
+                        f"costs time alone ({problem}); train.graphs: false leaves the attempt out"
+                    )
+                    break
         yield
     finally:
         recorded = any(network.replay is not None for network in networks)
         for network in networks:
             network.replay = None
         if recorded:
+            _let_go_of_cublas()
             _let_go()
 
 
@@ -88,14 +89,19 @@ def recorded_arithmetic(precision: str) -> AbstractContextManager[Any]:
 
 
 def _let_go() -> None:
-    """Give back the memory of a recording: it is part of a cycle, and holds all activations.
-
-    What cuBLAS works in came from there too if it was first needed while recording, and outlives it.
-    """
+    """Give back the memory of a recording, or what it needed beside: it is part of a cycle."""
     gc.collect()
     if torch.cuda.is_available():
-        torch._C._cuda_clearCublasWorkspaces()
         torch.cuda.empty_cache()
+
+
+def _let_go_of_cublas() -> None:
+    """Free what cuBLAS works in: taken from a recording's memory, it outlives and keeps it.
+
+    Never while a recording may be replayed, which points there.
+    """
+    if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: torch.device) -> str:

@@ -50,7 +50,8 @@ class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
         pooled = x
         for layer in pool:  # not its own forward, which interpolates
             pooled = layer(pooled)
-        y: Tensor = self.project(torch.cat([*branches, pooled.expand_as(branches[0])], dim=1))
+        # In the branches' layout: torch.cat would change theirs for that of one value over and over.
+        y: Tensor = self.project(torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1))
         return y
 
 

@@ -14,8 +14,9 @@ class StochasticDepth(nn.Module):
 
         x_b ← x_b · ⌊k + u_b⌋ / k,   u_b ~ U[0, 1)
 
-    Draws are those of transformers' ``SegformerDropPath``; values are touched once instead of twice, and k is a tensor,
-    so that blocks with different rates share one compilation. Shapes: (B, …) to the same.
+    In float32 draws are those of transformers' ``SegformerDropPath``. Values are touched once instead of twice, so in
+    16 bits it is 1/k that is rounded: for every image up or down at random, or all values would be off by one part.
+    k is a tensor, so that blocks with different rates share one compilation. Shapes: (B, …) to the same.
     """
 
     kept: Tensor
@@ -29,7 +30,10 @@ class StochasticDepth(nn.Module):
         if not self.training:
             return x
         drawn = torch.rand((len(x), *(1 for _ in x.shape[1:])), dtype=self.kept.dtype, device=x.device)
-        return x * (torch.floor(drawn + self.kept) / self.kept).to(x.dtype)
+        scale = self.kept.reciprocal()
+        if x.dtype != self.kept.dtype:
+            scale = scale + torch.finfo(x.dtype).eps * (torch.rand_like(drawn) - 0.5)
+        return x * (torch.floor(drawn + self.kept).to(x.dtype) * scale.to(x.dtype))
 
 
 def speed_up_depth(blocks: Iterable[Any]) -> None:
