@@ -17,14 +17,7 @@ kernel = pytest.importorskip("faircl.kernels.batch_norm", reason="Triton comes w
 
 
 @pytest.fixture
-def recorded():
-    with module.recording():
-        yield
-
-
-@pytest.fixture
-def by_kernels(monkeypatch, recorded):
-    monkeypatch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
+def by_kernels(by_kernels, monkeypatch):
     monkeypatch.setattr(kernel, "TILE", 64)  # so that a map has many tiles,
     monkeypatch.setattr(kernel, "PROGRAMS", 6)  # and a program several
     monkeypatch.setattr(kernel, "CHANNELS", 4)

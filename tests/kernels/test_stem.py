@@ -15,17 +15,6 @@ from faircl.models.backbones import ResNet
 kernel = pytest.importorskip("faircl.kernels.stem", reason="Triton comes with torch for Linux alone")
 
 
-@pytest.fixture
-def recorded():
-    with module.recording():
-        yield
-
-
-@pytest.fixture
-def by_kernels(monkeypatch, recorded):
-    monkeypatch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
-
-
 def modules(width, seed=0):
     norm = nn.BatchNorm2d(width)
     draw = torch.Generator().manual_seed(seed)
