@@ -38,6 +38,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, tiny_flags):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # Shells start what runs in the background deaf to Ctrl-C, tests perhaps among it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not (tmp_path / "run/environment.json").exists() and process.poll() is None:
         time.sleep(0.05)
