@@ -276,6 +276,23 @@ def test_a_teacher_that_cannot_be_recorded_leaves_nothing_behind(silent, monkeyp
     assert model.replay is None
 
 
+@pytest.mark.parametrize("at", [1, 2, None])
+def test_a_kernel_that_fails_is_known_before_it_is_recorded(at, monkeypatch):
+    modes, passes = [], []
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def both(*_):
+        passes.append(list(modes))
+        if len(passes) == at:
+            raise TypeError("no such\n  instruction")  # Triton's own errors are no RuntimeErrors either
+
+    monkeypatch.setattr(graphs, "_both_passes", both)
+    assert graphs._waits(None, None) == ("" if at is None else "no such instruction")
+    assert passes == [[], ["error"]][: at or 2]
+    assert modes[-1] == 0
+
+
 def test_what_cublas_works_in_stays_while_a_recording_does(as_it_is, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: None)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
