@@ -1,10 +1,10 @@
 """Sums of L_cluster without the distances of every pixel to every prototype.
 
-A program takes a tile of pixels and blocks of prototypes. It adds up f·p over the width in registers, turns it into
-distances there and keeps the sums alone. The backward kernels compute the distances again and turn them into rates r,
-whose gradient is Σ_k r_k·(f − p_k) = f·Σ_k r_k − r·P. That needs all rates of a pixel before the first channel is
-written: up to ``WHOLE`` prototypes two blocks hold them all; beyond, a program writes some channels and goes through
-all blocks for these.
+A program takes a tile of pixels and all prototypes, in two blocks up to ``WHOLE`` of them, so that features are read
+once; beyond, block by block. It adds up f·p over the width in registers, turns it into distances there and keeps the
+sums alone. The backward kernels compute the distances again and turn them into rates r, whose gradient is
+Σ_k r_k·(f − p_k) = f·Σ_k r_k − r·P. That needs all rates of a pixel before the first channel is written: two blocks
+hold them all; beyond, a program writes some channels and goes through all blocks for these.
 
 Prototypes are rounded to the features' type, as mixed precision rounds whatever is multiplied: distances are then exact
 ones to points beside the prototypes, no further away than the features' own rounding takes these. In 32 bits the own
@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 from faircl.models.inlet import Inlet, add_flat
 
 WHOLE = 256
-"""Most prototypes whose rates are held at once."""
+"""Most prototypes whose distances are held at once."""
 BLOCK = 128
 """Most of them in one block; the others are in a second one, as small as it can be."""
 
@@ -46,7 +46,8 @@ class Sizes(NamedTuple):
 
 
 # No kernel needs more than 99 KiB of shared memory, which is what small GPUs have; registers just suffice on an H200.
-FORWARD = Sizes(pixels=128, prototypes=64, depth=64, channels=0, warps=4, stages=3)
+FORWARD = Sizes(pixels=128, prototypes=BLOCK, depth=32, channels=0, warps=8, stages=3)
+FORWARD_BEYOND = Sizes(pixels=128, prototypes=64, depth=64, channels=0, warps=4, stages=3)
 FORWARD_SINGLE = Sizes(pixels=64, prototypes=64, depth=32, channels=0, warps=8, stages=2)
 """For features of 32 bits: exact products know no tensor cores."""
 BACKWARD = Sizes(pixels=128, prototypes=BLOCK, depth=32, channels=64, warps=8, stages=3)
@@ -59,33 +60,49 @@ BEYOND_SINGLE = Sizes(pixels=64, prototypes=64, depth=32, channels=64, warps=8, 
 
 
 @triton.jit
-def _squared_distances(
-    base, at, there, points, squares, largest, first, count, width, step, pixels: tl.constexpr,
-    block: tl.constexpr, depth: tl.constexpr,
-):  # fmt: skip
-    """‖f‖² + ‖p‖² − 2·f·p of a tile of pixels and the prototypes from ``first``: (pixels, block), not below rounding.
+def _more(f, product, points, prototype, count, channel, width):
+    """Add f·p for some channels: (pixels, depth), (depth, block) to (pixels, block)."""
+    place = prototype[None, :] * width + channel[:, None]
+    known = (prototype < count)[None, :] & (channel < width)[:, None]
+    return tl.dot(f, tl.load(points + place, mask=known, other=0.0), product, input_precision="ieee")
+
+
+@triton.jit
+def _distance(product, norm, squares, largest, prototype, count):
+    """√(‖f‖² + ‖p‖² − 2·f·p) of a tile of pixels and a block of prototypes, not below rounding.
 
     Prototypes that are not active, or not there, are infinitely far: so their ``squares`` say.
     """
-    prototype = first + tl.arange(0, block)
+    square = tl.load(squares + prototype, mask=prototype < count, other=float("inf"))
+    # The sum is exact up to the rounding of its largest part, so no distance is below that.
+    floor = tl.maximum((norm + tl.load(largest)) * 1.1920929e-07, 1.1754944e-38)
+    return tl.sqrt(tl.maximum(norm[:, None] + square[None, :] - 2 * product, floor[:, None]))
+
+
+@triton.jit
+def _distances(
+    base, at, there, points, squares, largest, first, count, width, step, pixels: tl.constexpr,
+    block: tl.constexpr, rest: tl.constexpr, depth: tl.constexpr,
+):  # fmt: skip
+    """Return distances of a tile of pixels to two blocks of prototypes: (pixels, block), (pixels, rest or 1)."""
+    prototype, further = first + tl.arange(0, block), first + block + tl.arange(0, max(rest, 1))
     inner = tl.arange(0, depth)
-    exists = prototype < count
     product = tl.zeros((pixels, block), tl.float32)
+    others = tl.zeros((pixels, max(rest, 1)), tl.float32)
     norm = tl.zeros((pixels,), tl.float32)
     for start in range(0, width, depth):
         channel = start + inner
-        inside = channel < width
-        f = tl.load(base + at, mask=there[:, None] & inside[None, :], other=0.0)
-        place = prototype[None, :] * width + channel[:, None]
-        known = exists[None, :] & inside[:, None]
-        product = tl.dot(f, tl.load(points + place, mask=known, other=0.0), product, input_precision="ieee")
+        f = tl.load(base + at, mask=there[:, None] & (channel < width)[None, :], other=0.0)
+        product = _more(f, product, points, prototype, count, channel, width)
+        if rest > 0:
+            others = _more(f, others, points, further, count, channel, width)
         deep = f.to(tl.float32)
         norm += tl.sum(deep * deep, 1)
         base += depth * step
-    square = tl.load(squares + prototype, mask=exists, other=float("inf"))
-    # The sum is exact up to the rounding of its largest part, so no distance is below that.
-    floor = tl.maximum((norm + tl.load(largest)) * 1.1920929e-07, 1.1754944e-38)
-    return tl.maximum(norm[:, None] + square[None, :] - 2 * product, floor[:, None])
+    near = _distance(product, norm, squares, largest, prototype, count)
+    if rest > 0:
+        others = _distance(others, norm, squares, largest, further, count)
+    return near, others
 
 
 @triton.jit
@@ -104,20 +121,13 @@ def _own_distance(base, at, there, points, label, width, step, pixels: tl.conste
 
 
 @triton.jit
-def _rates(
-    base, at, there, label, points, squares, largest, weights, margin, first, count, width, step,
-    short: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr, depth: tl.constexpr,
-):  # fmt: skip
+def _rates(distance, label, weights, margin, first, kind: tl.constexpr, short: tl.constexpr):
     """Return r of a tile of pixels and a block of prototypes, in the features' type; the own one only in 16 bits."""
-    distance = tl.sqrt(
-        _squared_distances(base, at, there, points, squares, largest, first, count, width, step, pixels, block, depth)
-    )
-    own = (first + tl.arange(0, block))[None, :] == label[:, None]
+    own = (first + tl.arange(0, distance.shape[1]))[None, :] == label[:, None]
     # Pixels that do not count have no margin.
     near = distance < tl.where(label >= 0, margin, 0.0)[:, None]
     pull = tl.load(weights) if short else 0.0
     rate = tl.where(own, pull, tl.where(near, -tl.load(weights + 1), 0.0)) / distance
-    kind: tl.constexpr = base.dtype.element_ty
     if kind == tl.float16:
         # Its largest number: at distance zero the difference is zero too, and infinity would leave none.
         rate = tl.minimum(tl.maximum(rate, -65504.0), 65504.0)
@@ -154,9 +164,21 @@ def _write(
 
 
 @triton.jit
+def _pulled_and_pushed(distance, label, reach, first, short: tl.constexpr):
+    """Return what pulls every pixel, in 16 bits alone, and what pushes it, of a block of prototypes."""
+    own = (first + tl.arange(0, distance.shape[1]))[None, :] == label[:, None]
+    push = tl.sum(tl.where(own, 0.0, tl.maximum(reach[:, None] - distance, 0.0)), 1)
+    if short:
+        return tl.sum(tl.where(own, distance, 0.0), 1), push
+    else:
+        return push * 0, push
+
+
+@triton.jit
 def _forward(
     features, labels, points, squares, largest, sums, pixels_of_image, count, width, margin, per_image,
-    per_channel, per_pixel, short: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr, depth: tl.constexpr,
+    per_channel, per_pixel, short: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr, rest: tl.constexpr,
+    depth: tl.constexpr,
 ):  # fmt: skip
     """Sum the pulls and the pushes of a tile of one image."""
     tile, image = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
@@ -168,15 +190,17 @@ def _forward(
     reach = tl.where(label >= 0, margin, 0.0)
     pull = tl.zeros((pixels,), tl.float32)
     push = tl.zeros((pixels,), tl.float32)
-    for first in range(0, count, block):
-        squared = _squared_distances(
-            base, at, there, points, squares, largest, first, count, width, per_channel, pixels, block, depth
+    for first in range(0, count, block + rest):
+        near, others = _distances(
+            base, at, there, points, squares, largest, first, count, width, per_channel, pixels, block, rest, depth
         )
-        distance = tl.sqrt(squared)
-        own = (first + tl.arange(0, block))[None, :] == label[:, None]
-        if short:
-            pull += tl.sum(tl.where(own, distance, 0.0), 1)
-        push += tl.sum(tl.where(own, 0.0, tl.maximum(reach[:, None] - distance, 0.0)), 1)
+        pulled, pushed = _pulled_and_pushed(near, label, reach, first, short)
+        pull += pulled
+        push += pushed
+        if rest > 0:
+            pulled, pushed = _pulled_and_pushed(others, label, reach, first + block, short)
+            pull += pulled
+            push += pushed
     if not short:
         pull = _own_distance(base, at, there, points, label, width, per_channel, pixels, depth)
         pull = tl.where(label >= 0, pull, 0.0)
@@ -202,22 +226,20 @@ def _backward(
     at = local[:, None] * per_pixel + tl.arange(0, depth)[None, :] * per_channel
     from_ = local[:, None] * per_pixel + inner[None, :] * per_channel
     to = local[:, None] * out_per_pixel + inner[None, :] * out_per_channel
+    kind: tl.constexpr = features.dtype.element_ty
     scale = tl.load(weights + 2)
     own_rate = tl.zeros((pixels,), tl.float32)
     if not short:
         own = _own_distance(base, at, there, points, label, width, per_channel, pixels, depth)
         own_rate = tl.where(label >= 0, tl.load(weights), 0.0) / tl.maximum(own, 1.1754944e-38)
     if whole:
-        rate = _rates(
-            base, at, there, label, points, squares, largest, weights, margin, 0, count, width, per_channel, short,
-            pixels, block, depth,
-        )  # fmt: skip
+        near, others = _distances(
+            base, at, there, points, squares, largest, 0, count, width, per_channel, pixels, block, rest, depth
+        )
+        rate = _rates(near, label, weights, margin, 0, kind, short)
         total = tl.sum(rate.to(tl.float32), 1)
         if rest > 0:
-            further = _rates(
-                base, at, there, label, points, squares, largest, weights, margin, block, count, width,
-                per_channel, short, pixels, rest, depth,
-            )  # fmt: skip
+            further = _rates(others, label, weights, margin, block, kind, short)
             total += tl.sum(further.to(tl.float32), 1)
         for start in range(0, width, channels):
             channel = start + inner
@@ -235,10 +257,10 @@ def _backward(
         drawn = tl.zeros((pixels, channels), tl.float32)
         total = tl.zeros((pixels,), tl.float32)
         for first in range(0, count, block):
-            rate = _rates(
-                base, at, there, label, points, squares, largest, weights, margin, first, count, width,
-                per_channel, short, pixels, block, depth,
-            )  # fmt: skip
+            near, _ = _distances(
+                base, at, there, points, squares, largest, first, count, width, per_channel, pixels, block, 0, depth
+            )
+            rate = _rates(near, label, weights, margin, first, kind, short)
             total += tl.sum(rate.to(tl.float32), 1)
             drawn = _drawn(rate, drawn, points, first, count, channel, width, block)
         skipped = tl.program_id(2).to(tl.int64) * channels
@@ -338,11 +360,13 @@ def cluster_sums(
 
 
 def _forward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
-    sizes = FORWARD if _is_short(kind) else FORWARD_SINGLE
+    short, whole = _is_short(kind), prototypes <= WHOLE
+    sizes = FORWARD_SINGLE if not short else FORWARD if whole else FORWARD_BEYOND
     return {
-        "short": _is_short(kind),
+        "short": short,
         "pixels": sizes.pixels,
         "block": min(_block(prototypes), sizes.prototypes),
+        "rest": _rest(prototypes) if short and whole else 0,
         "depth": sizes.depth,
         "num_warps": sizes.warps,
         "num_stages": sizes.stages,
@@ -352,7 +376,7 @@ def _forward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
 def _backward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
     """Sizes of blocks; ``whole`` where two of them hold every prototype."""
     whole, short = prototypes <= WHOLE, _is_short(kind)
-    rest = _block(prototypes - BLOCK) if whole and prototypes > BLOCK else 0
+    rest = _rest(prototypes) if whole else 0
     if whole:
         sizes = BACKWARD_SINGLE if not short else BACKWARD if rest <= 32 else BACKWARD_WIDE
     else:
@@ -373,6 +397,11 @@ def _backward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
 def _is_short(kind: torch.dtype) -> bool:
     """Whether features have 16 bits."""
     return kind != torch.float32
+
+
+def _rest(prototypes: int) -> int:
+    """Size of the block that holds what the first does not."""
+    return _block(prototypes - BLOCK) if prototypes > BLOCK else 0
 
 
 def _block(prototypes: int) -> int:
