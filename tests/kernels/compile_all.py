@@ -10,7 +10,7 @@ from triton import compile as triton_compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from faircl.kernels import batch_norm, cluster, consistency, layer_norm, resample, stem, upsampled, windows
+from faircl.kernels import batch_norm, cluster, column_sums, consistency, layer_norm, resample, stem, upsampled, windows
 
 FLOATS = "offset total own grad_total grad_own parts weights_h weights_w squares largest sums weights mean scale"
 FLOATS += " weight bias grad_weight grad_bias lse colours pairs totals numbers means running_mean running_var"
@@ -40,6 +40,7 @@ def cases():
         yield layer_norm._normalise, {"tile_rows": 64, "tile_width": 64}, kind, 4, 3
         yield layer_norm._gradients, {"tile_rows": 8, "tile_width": 512}, kind, 4, 3
         tile = {"tile_rows": 64, "tile_width": 64}
+        yield column_sums._add_up, tile, kind, 4, 3
         yield batch_norm._moments, tile, kind, 4, 3
         yield batch_norm._finish, {"tile_rows": 1024, "tile_width": 8}, kind, 4, 3
         for fn in (batch_norm._apply, batch_norm._sums, batch_norm._spread):
@@ -53,7 +54,7 @@ def cases():
         for add in (False, True):
             yield consistency._backward, tile | {"add": add}, kind, consistency.WARPS, 3
         dtype = torch.bfloat16 if kind == "bf16" else torch.float32
-        for prototypes in (21, 151, 300) if kind == "bf16" else (151,):
+        for prototypes in (21, 151, 200, 300) if kind == "bf16" else (151,):
             sizes = cluster._forward_sizes(dtype, prototypes)
             yield cluster._forward, sizes, kind, sizes["num_warps"], sizes["num_stages"]
             sizes = cluster._backward_sizes(dtype, prototypes) | {"add": True}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from faircl import kernels
-from faircl.models.batch_norm import recording
+from faircl.models.recorded import recording
 
 
 @pytest.fixture

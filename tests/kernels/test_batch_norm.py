@@ -12,6 +12,7 @@ from torchvision.models.resnet import Bottleneck
 from faircl import kernels
 from faircl.models import batch_norm as module
 from faircl.models.backbones import LeanBottleneck, ResNet
+from faircl.models.recorded import recording
 
 kernel = pytest.importorskip("faircl.kernels.batch_norm", reason="Triton comes with torch for Linux alone")
 
@@ -80,7 +81,7 @@ def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels)
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6), st.integers(2, 6), st.booleans(), st.integers(0, 99))
 @settings(max_examples=20, deadline=None)
 def test_any_shape(images, planes, height, columns, training, seed):
-    with pytest.MonkeyPatch.context() as patch, module.recording():
+    with pytest.MonkeyPatch.context() as patch, recording():
         patch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
         patch.setattr(kernel, "TILE", 32)
         patch.setattr(kernel, "CHANNELS", 8)
@@ -168,8 +169,8 @@ def test_kernels_are_for_recordings(monkeypatch):
     monkeypatch.setattr(kernels, "usable", lambda tensor: True)
     monkeypatch.setattr(kernel, "_applied", lambda *_: pytest.fail("a kernel was used"))
     block, x = bottleneck(), packed(2, 8, 5, 5)
-    with module.recording():
-        with module.recording():
+    with recording():
+        with recording():
             pass
         with pytest.raises(pytest.fail.Exception):
             lean(block)(x)

@@ -22,7 +22,7 @@ from faircl.config import RunConfig
 from faircl.distributed import world_size
 from faircl.errors import UserError
 from faircl.methods.base import Method
-from faircl.models.batch_norm import recording
+from faircl.models.recorded import recording
 from faircl.models.segmenter import Segmenter, Stages
 from faircl.progress import Reporter
 from faircl.sections import TrainConfig

@@ -46,13 +46,14 @@ class Sizes(NamedTuple):
 
 
 # No kernel needs more than 99 KiB of shared memory, which is what small GPUs have; registers just suffice on an H200.
-FORWARD = Sizes(pixels=128, prototypes=BLOCK, depth=32, channels=0, warps=8, stages=3)
+FORWARD = Sizes(pixels=64, prototypes=BLOCK, depth=64, channels=0, warps=4, stages=3)
+FORWARD_WIDE = Sizes(pixels=64, prototypes=BLOCK, depth=32, channels=0, warps=8, stages=3)
+"""Where the second block is large."""
 FORWARD_BEYOND = Sizes(pixels=128, prototypes=64, depth=64, channels=0, warps=4, stages=3)
 FORWARD_SINGLE = Sizes(pixels=64, prototypes=64, depth=32, channels=0, warps=8, stages=2)
 """For features of 32 bits: exact products know no tensor cores."""
-BACKWARD = Sizes(pixels=128, prototypes=BLOCK, depth=32, channels=64, warps=8, stages=3)
-BACKWARD_WIDE = Sizes(pixels=128, prototypes=BLOCK, depth=32, channels=32, warps=8, stages=2)
-"""Where the second block is large."""
+BACKWARD = Sizes(pixels=64, prototypes=BLOCK, depth=32, channels=64, warps=4, stages=3)
+BACKWARD_WIDE = Sizes(pixels=64, prototypes=BLOCK, depth=32, channels=32, warps=8, stages=2)
 BACKWARD_SINGLE = Sizes(pixels=64, prototypes=BLOCK, depth=32, channels=16, warps=8, stages=2)
 BEYOND = Sizes(pixels=128, prototypes=64, depth=32, channels=128, warps=8, stages=2)
 """Beyond WHOLE prototypes; channels are the width of an accumulator."""
@@ -361,12 +362,16 @@ def cluster_sums(
 
 def _forward_sizes(kind: torch.dtype, prototypes: int) -> dict[str, int]:
     short, whole = _is_short(kind), prototypes <= WHOLE
-    sizes = FORWARD_SINGLE if not short else FORWARD if whole else FORWARD_BEYOND
+    rest = _rest(prototypes) if short and whole else 0
+    if short and whole:
+        sizes = FORWARD if rest <= 32 else FORWARD_WIDE
+    else:
+        sizes = FORWARD_BEYOND if short else FORWARD_SINGLE
     return {
         "short": short,
         "pixels": sizes.pixels,
         "block": min(_block(prototypes), sizes.prototypes),
-        "rest": _rest(prototypes) if short and whole else 0,
+        "rest": rest,
         "depth": sizes.depth,
         "num_warps": sizes.warps,
         "num_stages": sizes.stages,

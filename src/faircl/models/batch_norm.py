@@ -1,34 +1,16 @@
-"""BatchNorm with what comes after it, in as few passes as kernels need while a network is recorded, else as torch does.
-
-A host takes longer to launch these kernels than torch's own, of which a network has hundreds; a recording needs none.
-"""
+"""BatchNorm with what comes after it: in few passes, by kernels, while a network is recorded, else as torch does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from faircl import kernels
+from faircl.models.recorded import by_kernels
 
 if TYPE_CHECKING:
     from faircl.kernels.batch_norm import Norm
-
-_recorded = ContextVar("recorded", default=False)
-
-
-@contextmanager
-def recording() -> Iterator[None]:
-    """Mark passes that are recorded, or warm up for it."""
-    token = _recorded.set(True)
-    try:
-        yield
-    finally:
-        _recorded.reset(token)
 
 
 def norm_relu_pool(x: Tensor, norm: nn.Module, relu: nn.Module, pool: nn.Module) -> Tensor:
@@ -68,21 +50,14 @@ def norm_add_relu(x: Tensor, norm: nn.Module, other: Tensor, relu: nn.Module) ->
 
 
 def _fits(x: Tensor, norm: nn.BatchNorm2d, *others: nn.Module) -> bool:
-    """Whether a norm is the plain one, kernels run where the map is, and nobody listens in between."""
-    if torch.compiler.is_compiling() or not (_recorded.get() and kernels.usable(x)):
-        return False
+    """Whether a norm is the plain one, and kernels may take its place and that of others."""
     plain = type(norm) is nn.BatchNorm2d and norm.affine and norm.momentum is not None
     tracked = norm.running_mean is not None and norm.running_mean.dtype == torch.float32
-    return plain and tracked and _is_packed(x) and not any(map(_is_heard, (norm, *others)))
+    return by_kernels(x, norm, *others) and plain and tracked and _is_packed(x)
 
 
 def _is_packed(x: Tensor) -> bool:
     return x.is_contiguous(memory_format=torch.channels_last)
-
-
-def _is_heard(part: nn.Module) -> bool:
-    hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-    return any(hooks)
 
 
 def _is_plain(conv: nn.Module) -> bool:

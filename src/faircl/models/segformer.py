@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from faircl.errors import UserError
+from faircl.models.biases import speed_up_biases
 from faircl.models.checkpointing import remembered
 from faircl.models.depth import speed_up_depth
 from faircl.models.mlp_decoder import MlpDecoder
@@ -131,6 +132,7 @@ class MixTransformer(nn.Module):
         self.stages: Any = SegformerModel(config).stages
         speed_up_norms(self, before_products=self.blocks())
         speed_up_depth(self.blocks())
+        speed_up_biases(self)
 
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""

@@ -1,0 +1,40 @@
+"""Whether a pass is being recorded.
+
+A host takes longer to launch our kernels than torch's own, of which a network has hundreds: where these are many and
+short, ours are for recordings, which need no launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor, nn
+
+from faircl import kernels
+
+_recorded = ContextVar("recorded", default=False)
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Mark passes that are recorded, or warm up for it."""
+    token = _recorded.set(True)
+    try:
+        yield
+    finally:
+        _recorded.reset(token)
+
+
+def by_kernels(x: Tensor, *parts: nn.Module) -> bool:
+    """Whether kernels may take the place of some modules: in a recording, where they run, if nobody listens."""
+    if torch.compiler.is_compiling() or not (_recorded.get() and kernels.usable(x)):
+        return False
+    return not any(map(_is_heard, parts))
+
+
+def _is_heard(part: nn.Module) -> bool:
+    hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+    return any(hooks)
