@@ -44,8 +44,8 @@ def cases():
         yield batch_norm._moments, tile, kind, 4, 3
         yield batch_norm._finish, {"tile_rows": 1024, "tile_width": 8}, kind, 4, 3
         for fn in (batch_norm._apply, batch_norm._sums, batch_norm._spread):
-            for added in (False, True):
-                yield fn, tile | {"added": added}, kind, 4, 3
+            for added, cut in ((False, True), (True, True), (False, False)):
+                yield fn, tile | {"added": added, "cut": cut}, kind, 4, 3
         for fn in (stem._pool, stem._sums, stem._spread):
             yield fn, stem._tile(64), kind, 4, 3
         tile = {"pixels": consistency.PIXELS, "channels": consistency.CHANNELS}

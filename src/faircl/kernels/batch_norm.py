@@ -1,4 +1,4 @@
-"""BatchNorm with what comes after it: ReLU and a convolution, or a sum and ReLU.
+"""BatchNorm with what comes after it: ReLU, ReLU and a convolution, or a sum and ReLU.
 
     y = max(0, (x − μ)·s·w + b),   out = max(0, (x − μ)·s·w + b + other),   s = 1/√(variance + ε)
 
@@ -105,10 +105,10 @@ def _finish(
 
 @triton.jit
 def _apply(
-    x, other, y, mean, scale, weight, bias, rows, width, added: tl.constexpr, tile_rows: tl.constexpr,
-    tile_width: tl.constexpr,
+    x, other, y, mean, scale, weight, bias, rows, width, added: tl.constexpr, cut: tl.constexpr,
+    tile_rows: tl.constexpr, tile_width: tl.constexpr,
 ):  # fmt: skip
-    """Normalise a tile, add another map's where there is one, and cut off what is below zero."""
+    """Normalise a tile, add another map's where there is one, and cut off what is below zero if that is asked for."""
     row = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
     channel = tl.program_id(1) * tile_width + tl.arange(0, tile_width)
     there = (row < rows)[:, None] & (channel < width)[None, :]
@@ -118,14 +118,17 @@ def _apply(
     value = _normal(x, at, there, mean, scale, channel, width) * w + b
     if added:
         value += tl.load(other + at, mask=there, other=0.0).to(tl.float32)
-    value = tl.where(value < 0, 0.0, value)  # what is not a number must show
+    if cut:
+        value = tl.where(value < 0, 0.0, value)  # what is not a number must show
     tl.store(y + at, value.to(y.dtype.element_ty), mask=there)
 
 
 @triton.jit
-def _given(grad, out, normal, at, there, weight, bias, channel, width, added: tl.constexpr):
+def _given(grad, out, normal, at, there, weight, bias, channel, width, added: tl.constexpr, cut: tl.constexpr):
     """Return the gradient before ReLU: where there was something to cut off, none."""
-    if added:
+    if not cut:
+        above = there
+    elif added:
         above = tl.load(out + at, mask=there, other=0.0).to(tl.float32) > 0
     else:
         w = tl.load(weight + channel, mask=channel < width, other=0.0).to(tl.float32)[None, :]
@@ -136,8 +139,8 @@ def _given(grad, out, normal, at, there, weight, bias, channel, width, added: tl
 
 @triton.jit
 def _sums(
-    grad, x, out, mean, scale, weight, bias, parts, rows, width, added: tl.constexpr, tile_rows: tl.constexpr,
-    tile_width: tl.constexpr,
+    grad, x, out, mean, scale, weight, bias, parts, rows, width, added: tl.constexpr, cut: tl.constexpr,
+    tile_rows: tl.constexpr, tile_width: tl.constexpr,
 ):  # fmt: skip
     """Every n-th tile of rows: Σ g and Σ g·x̂, g before ReLU, (2, programs, C)."""
     channel = tl.program_id(1) * tile_width + tl.arange(0, tile_width)
@@ -148,7 +151,7 @@ def _sums(
         there = (row < rows)[:, None] & (channel < width)[None, :]
         at = row[:, None] * width + channel[None, :]
         normal = _normal(x, at, there, mean, scale, channel, width)
-        given = _given(grad, out, normal, at, there, weight, bias, channel, width, added)
+        given = _given(grad, out, normal, at, there, weight, bias, channel, width, added, cut)
         of_bias += given
         of_weight += given * normal
     place = tl.program_id(0) * width + channel
@@ -159,7 +162,7 @@ def _sums(
 @triton.jit
 def _spread(
     grad, x, out, grad_x, grad_other, mean, scale, weight, bias, totals, rows, width, share, added: tl.constexpr,
-    tile_rows: tl.constexpr, tile_width: tl.constexpr,
+    cut: tl.constexpr, tile_rows: tl.constexpr, tile_width: tl.constexpr,
 ):  # fmt: skip
     """Compute (g − share·(Σ g + x̂·Σ g·x̂))·s·w of a tile; ``share`` is 1/(B·H·W) with the batch's moments, else 0."""
     row = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
@@ -167,7 +170,7 @@ def _spread(
     there = (row < rows)[:, None] & (channel < width)[None, :]
     at = row[:, None] * width + channel[None, :]
     normal = _normal(x, at, there, mean, scale, channel, width)
-    given = _given(grad, out, normal, at, there, weight, bias, channel, width, added)
+    given = _given(grad, out, normal, at, there, weight, bias, channel, width, added, cut)
     if added:
         tl.store(grad_other + at, given.to(grad_other.dtype.element_ty), mask=there)
     inside = channel < width
@@ -200,6 +203,24 @@ def moments(x: Tensor, eps: float, running_mean: Tensor, running_var: Tensor, mo
 
 
 # ---- with what comes after
+
+
+class _NormRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, scale: Tensor, of_batch: bool, cut: bool
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, bias, mean, scale)
+        ctx.of_batch, ctx.cut = of_batch, cut
+        return _applied(x, Norm(mean, scale, weight, bias, of_batch), cut=cut)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, mean, scale = ctx.saved_tensors
+        norm = Norm(mean, scale, weight, bias, ctx.of_batch)
+        of_x, _, of_weight, of_bias = _norm_gradients(gradients[0], x, norm, cut=ctx.cut)
+        return of_x, of_weight, of_bias, None, None, None, None
 
 
 class _NormReluConv(torch.autograd.Function):
@@ -250,6 +271,12 @@ class _NormAddRelu(torch.autograd.Function):
         return of_x, of_other, of_weight, of_bias, None, None, None
 
 
+def norm_relu(x: Tensor, norm: Norm, cut: bool = True) -> Tensor:
+    """Return the normalised map, rectified unless ``cut`` is off; gradient flows to x, weight and bias."""
+    out: Tensor = _NormRelu.apply(x, norm.weight, norm.bias, norm.mean, norm.scale, norm.of_batch, cut)
+    return out
+
+
 def norm_relu_conv(x: Tensor, norm: Norm, kernel: Tensor, window: Window) -> Tensor:
     """Return a convolution of the rectified, normalised map; gradient flows to x, kernel, weight and bias."""
     out: Tensor = _NormReluConv.apply(x, kernel, norm.weight, norm.bias, norm.mean, norm.scale, norm.of_batch, window)
@@ -262,18 +289,18 @@ def norm_add_relu(x: Tensor, norm: Norm, other: Tensor) -> Tensor:
     return out
 
 
-def _applied(x: Tensor, norm: Norm, other: Tensor | None = None) -> Tensor:
+def _applied(x: Tensor, norm: Norm, other: Tensor | None = None, cut: bool = True) -> Tensor:
     rows, width, tile = _rows(x)
     y = torch.empty_like(x)
     _apply[_grid(rows, width, tile)](
         x, x if other is None else other, y, norm.mean, norm.scale, norm.weight, norm.bias, rows, width,
-        added=other is not None, **tile,
+        added=other is not None, cut=cut, **tile,
     )  # fmt: skip
     return y
 
 
 def _norm_gradients(
-    grad: Tensor, x: Tensor, norm: Norm, out: Tensor | None = None
+    grad: Tensor, x: Tensor, norm: Norm, out: Tensor | None = None, cut: bool = True
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return gradients of x, of what was added, of weight and of bias; ``out``, the sum's, says where ReLU cut."""
     rows, width, tile = _rows(x)
@@ -282,14 +309,14 @@ def _norm_gradients(
     above = x if out is None else out
     parts = torch.empty((2, programs, width), dtype=torch.float32, device=x.device)
     _sums[(programs, triton.cdiv(width, tile["tile_width"]))](
-        grad, x, above, norm.mean, norm.scale, norm.weight, norm.bias, parts, rows, width, added=added, **tile
+        grad, x, above, norm.mean, norm.scale, norm.weight, norm.bias, parts, rows, width, added=added, cut=cut, **tile
     )  # fmt: skip
     totals = parts.sum(1)
     of_x = torch.empty_like(x)
     of_other = torch.empty_like(x) if added else of_x
     _spread[_grid(rows, width, tile)](
         grad, x, above, of_x, of_other, norm.mean, norm.scale, norm.weight, norm.bias, totals, rows, width,
-        1 / rows if norm.of_batch else 0.0, added=added, **tile,
+        1 / rows if norm.of_batch else 0.0, added=added, cut=cut, **tile,
     )  # fmt: skip
     of_bias, of_weight = totals.to(norm.weight.dtype).unbind()
     return of_x, of_other, of_weight, of_bias

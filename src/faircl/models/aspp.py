@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.models.segmentation import deeplabv3
 
+from faircl.models.batch_norm import norm_relu
 from faircl.models.resize import resize
 
 WIDTH = 256
@@ -26,10 +27,8 @@ class DeepLabHead(nn.Sequential):
 
     def forward(self, stages: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding."""
-        x = stages[-1]
-        for layer in self:
-            x = layer(x)
-        return x
+        aspp, conv, norm, relu = self
+        return norm_relu(conv(aspp(stages[-1])), norm, relu)
 
 
 class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
@@ -46,12 +45,14 @@ class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
         """Return (B, 256, h, w)."""
         *local, pool = self.convs
         check_pooled_norm(x, pool[2])
-        branches = [conv(x) for conv in local]
+        branches = [norm_relu(conv(x), norm, relu) for conv, norm, relu in local]
         pooled = x
         for layer in pool:  # not its own forward, which interpolates
             pooled = layer(pooled)
         # In the branches' layout: torch.cat would change theirs for that of one value over and over.
-        y: Tensor = self.project(torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1))
+        joined = torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1)
+        conv, norm, relu, dropout = self.project
+        y: Tensor = dropout(norm_relu(conv(joined), norm, relu))
         return y
 
 
@@ -110,7 +111,16 @@ class DeepLabPlusHead(nn.Module):
 def conv_norm(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
     """Return convolution, BatchNorm and ReLU."""
     conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU())
+    return ConvNormRelu(conv, nn.BatchNorm2d(outputs), nn.ReLU())
+
+
+class ConvNormRelu(nn.Sequential):
+    """Three modules in a row. Shapes: (B, C, H, W) to (B, D, H', W')."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu(norm(conv(x)))."""
+        conv, norm, relu = self
+        return norm_relu(conv(x), norm, relu)
 
 
 def check_pooled_norm(x: Tensor, norm: nn.Module) -> None:

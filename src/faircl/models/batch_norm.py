@@ -23,6 +23,17 @@ def norm_relu_pool(x: Tensor, norm: nn.Module, relu: nn.Module, pool: nn.Module)
     return stem.norm_relu_pool(x, _taken(x, norm))
 
 
+def norm_relu(x: Tensor, norm: nn.Module, relu: nn.Module | None) -> Tensor:
+    """Return relu(norm(x)), or norm(x) alone."""
+    after = [] if relu is None else [relu]
+    if not (isinstance(norm, nn.BatchNorm2d) and _fits(x, norm, *after)):
+        out: Tensor = norm(x)
+        return out if relu is None else relu(out)
+    from faircl.kernels import batch_norm
+
+    return batch_norm.norm_relu(x, _taken(x, norm), cut=relu is not None)
+
+
 def norm_relu_conv(x: Tensor, norm: nn.Module, relu: nn.Module, conv: nn.Module) -> Tensor:
     """Return conv(relu(norm(x))); what lies between is not kept for the backward pass."""
     if not (isinstance(norm, nn.BatchNorm2d) and _fits(x, norm, relu, conv) and _is_plain(conv)):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from faircl import kernels
+from faircl.models.batch_norm import norm_relu
 from faircl.models.resize import own_precision, resize
 
 
@@ -40,8 +41,7 @@ class MlpDecoder(nn.Module):
         # What all pixels have alike is added where there are fewest of them.
         biases = [None] * (len(stages) - 1) + [bias]
         parts = [F.conv2d(x, weight, b) for x, weight, b in zip(stages, weights, biases, strict=True)]
-        embedding: Tensor = self.activation(self.norm(self._added(parts, size)))
-        return embedding
+        return norm_relu(self._added(parts, size), self.norm, self.activation)
 
     def _folded(self, device: str) -> tuple[list[Tensor], Tensor]:
         """Return W_s·P_s of every stage as 1×1 convolutions (D, D_s, 1, 1), and Σ_s W_s·b_s (D,), in full precision."""

@@ -130,7 +130,7 @@ class MixTransformer(nn.Module):
             depths=list(size.depths), hidden_sizes=list(size.widths), drop_path_rate=drop_path, num_labels=1
         )
         self.stages: Any = SegformerModel(config).stages
-        speed_up_norms(self, before_products=self.blocks())
+        speed_up_norms(self, before_products=(*self.blocks(), *(stage.layer_norm for stage in self.stages)))
         speed_up_depth(self.blocks())
         speed_up_biases(self)
 
@@ -160,7 +160,11 @@ class MixTransformer(nn.Module):
     def _stages(self, image: Tensor) -> tuple[Tensor, ...]:
         x, stages = image, []
         for stage in self.stages:
-            x = stage(x)
+            tokens, height, width = stage.patch_embeddings(x)
+            for block in stage.blocks:
+                tokens = block(tokens, height, width)
+            # In channels_last, as the convolutions after it have it; transformers' own forward copies it out of that.
+            x = stage.layer_norm(tokens).transpose(1, 2).unflatten(2, (height, width))
             stages.append(x)
         return tuple(stages)
 
