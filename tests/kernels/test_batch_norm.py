@@ -157,7 +157,7 @@ def test_short_numbers_stay_short(by_kernels):
         return float(torch.stack(parts).mean())
 
     exact, found, plain = ([value.double() for value in values] for values in (exact, found, plain))
-    assert error(found) <= 1.3 * error(plain) < 0.1
+    assert error(found) <= 1.3 * error(plain) < 0.2
 
 
 def test_gradients_are_repeated_bit_for_bit(by_kernels):
