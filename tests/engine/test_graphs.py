@@ -357,26 +357,27 @@ def test_a_replayed_network_is_the_network_itself(uses_stages, precision, silent
     "name", ["{name: deeplabv3, backbone: resnet50}", "{name: segformer, variant: b0, drop_path: 0}"]
 )
 def test_a_recorded_network_is_the_plain_one(name, frozen, precision, silent, monkeypatch):
-    """Recorded, its norms are computed by kernels. Rounding grows from block to block, in both alike."""
+    """Recorded, its norms are computed by kernels. Rounding grows from block to block, with them or without."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     settings = ("train.batch=4", "train.crop=96", f"train.frozen_norm={frozen}")
     results = []
-    for kind, on in (("fp32", False), (precision, False), (precision, True)):
+    for kind, on, dtype in (
+        ("fp32", False, torch.float64), (precision, False, torch.float32), (precision, True, torch.float32)
+    ):  # fmt: skip
         torch.manual_seed(0)
         model, config = network(f"model={name}", *settings, f"train.precision={kind}", f"train.graphs={on}")
         place(model, torch.device("cuda"))
-        set_training_mode(model, config, 0)
-        image = torch.rand(4, 3, 96, 96, generator=torch.Generator().manual_seed(1)).cuda()
+        set_training_mode(model.to(dtype), config, 0)
+        image = torch.rand(4, 3, 96, 96, generator=torch.Generator().manual_seed(1)).to("cuda", dtype)
         method = FineTune(FineTuneConfig(), model)
         method.uses_stages = True  # the embedding has been through dropout
         with replayed(model, method, config, torch.device("cuda"), silent()):
             assert (model.replay is not None) == on
             with torch.autocast("cuda", torch.bfloat16, enabled=kind == "bf16"):
                 last = model(image).stages[-1]
-            last.float().square().mean().backward()
+            last.to(dtype).square().mean().backward()
         buffers = [buffer for buffer in model.backbone.buffers() if buffer.is_floating_point()]
         results.append([last.detach(), *(p.grad for p in model.backbone.parameters()), *buffers])
     for exact, plain, recorded in zip(*results, strict=True):
-        size = float(torch.linalg.vector_norm(exact.double()))
-        apart, limit = (float(torch.linalg.vector_norm((one - exact).double())) for one in (recorded, plain))
-        assert apart <= 1.5 * limit + 2e-3 * size + 1e-6
+        apart, usual = (float((one - exact).norm()) for one in (recorded, plain))
+        assert apart <= 2 * usual + (1e-3 if precision == "fp32" else 0.03) * float(exact.norm()) + 1e-6
