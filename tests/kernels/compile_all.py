@@ -48,11 +48,12 @@ def cases():
                 yield fn, tile | {"added": added, "cut": cut}, kind, 4, 3
         for fn in (stem._pool, stem._sums, stem._spread):
             yield fn, stem._tile(64), kind, 4, 3
-        tile = {"pixels": consistency.PIXELS, "channels": consistency.CHANNELS}
-        yield consistency._log_sums, tile, kind, consistency.WARPS, 3
-        yield consistency._forward, tile | {"smooth": True, "bands": 3}, kind, consistency.WARPS, 3
+        sizes, tile = consistency.FORWARD, consistency.FORWARD._asdict()
+        yield consistency._log_sums, tile, kind, sizes.warps, 3
+        yield consistency._forward, tile | {"smooth": True, "bands": 3}, kind, sizes.warps, 3
+        sizes, tile = consistency.BACKWARD, consistency.BACKWARD._asdict()
         for add in (False, True):
-            yield consistency._backward, tile | {"add": add}, kind, consistency.WARPS, 3
+            yield consistency._backward, tile | {"add": add}, kind, sizes.warps, 3
         dtype = torch.bfloat16 if kind == "bf16" else torch.float32
         for prototypes in (21, 151, 200, 300) if kind == "bf16" else (151,):
             sizes = cluster._forward_sizes(dtype, prototypes)

@@ -21,8 +21,8 @@ from torch.autograd.function import once_differentiable
 
 TILE = 4096
 """Numbers of a tile."""
-CHANNELS = 64
-"""Channels of a tile, at most: a row of it is then 128 bytes in 16 bits."""
+CHANNELS = 128
+"""Channels of a tile, at most: a row of it is then 256 bytes in 16 bits."""
 PROGRAMS = 1024
 """Programs that add up, about; fewer for each channel where there are many channels."""
 

@@ -14,7 +14,7 @@ same bit for bit whenever they are computed again.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import triton
@@ -24,12 +24,19 @@ from torch.autograd.function import once_differentiable
 
 from faircl.models.inlet import Inlet, add_flat
 
-PIXELS = 64
-"""Pixels of a program."""
-CHANNELS = 16
-"""Channels that are looked at together."""
-WARPS = 2
-"""Warps of a program: 16 logits for each of their threads."""
+
+class Sizes(NamedTuple):
+    """Pixels of a program, channels that it looks at together, and its warps."""
+
+    pixels: int
+    channels: int
+    warps: int
+
+
+FORWARD = Sizes(pixels=8, channels=16, warps=1)
+BACKWARD = Sizes(pixels=32, channels=16, warps=1)
+TOGETHER = tl.constexpr(4)
+"""Pairs of a pixel that are looked at together: a window of any side has a multiple of them."""
 
 
 @triton.jit
@@ -42,9 +49,9 @@ def _offset(index, reach):
 
 @triton.jit
 def _softmax(logits, at, inside, lse):
-    """Return y (pixels, channels), zero beyond the map and beyond the channels."""
+    """Return y, of pixels by channels, zero beyond the map and beyond the channels."""
     z = tl.load(logits + at, mask=inside, other=float("-inf")).to(tl.float32)
-    return tl.exp(z - lse[:, None])
+    return tl.exp(z - lse)
 
 
 @triton.jit
@@ -88,33 +95,35 @@ def _forward(
     lse += image * plane
     colours += image * bands * plane
     valid += image * plane
-    here_lse = tl.load(lse + pixel, mask=there, other=0.0)
-    here_valid = tl.load(valid + pixel, mask=there, other=0)
-    total = tl.zeros((pixels,), tl.float32)
-    count = tl.zeros((pixels,), tl.int32)
-    offsets = 2 * reach * (reach + 1)
-    for index in range(0, offsets):
+    here_lse = tl.load(lse + pixel, mask=there, other=0.0)[:, None]
+    here_valid = tl.load(valid + pixel, mask=there, other=0)[None, :]
+    total = tl.zeros((TOGETHER, pixels), tl.float32)
+    count = tl.zeros((TOGETHER, pixels), tl.int32)
+    for start in range(0, 2 * reach * (reach + 1), TOGETHER):
+        index = start + tl.arange(0, TOGETHER)[:, None]
         dy, dx = _offset(index, reach)
-        inside = there & (row + dy < height) & (column + dx >= 0) & (column + dx < width)
-        other = pixel + dy * width + dx
+        inside = there[None, :] & (row + dy < height) & (column + dx >= 0) & (column + dx < width)
+        other = pixel[None, :] + dy * width + dx
         counted = inside & (here_valid != 0) & (tl.load(valid + other, mask=inside, other=0) != 0)
-        unlike = tl.zeros((pixels,), tl.float32)
+        unlike = tl.zeros((TOGETHER, pixels), tl.float32)
         for band in tl.static_range(bands):
-            colour = tl.load(colours + band * plane + pixel, mask=counted, other=0.0)
+            colour = tl.load(colours + band * plane + pixel, mask=there, other=0.0)[None, :]
             colour -= tl.load(colours + band * plane + other, mask=counted, other=0.0)
             unlike += colour * colour
-        other_lse = tl.load(lse + other, mask=counted, other=0.0)
-        apart = tl.zeros((pixels, channels), tl.float32)
-        along = tl.zeros((pixels, channels), tl.float32)
+        other_lse = tl.load(lse + other, mask=counted, other=0.0)[:, :, None]
+        apart = tl.zeros((TOGETHER, pixels, channels), tl.float32)
+        along = tl.zeros((TOGETHER, pixels, channels), tl.float32)
         for first in range(0, classes, channels):
             channel = first + tl.arange(0, channels)
-            known = counted[:, None] & (channel < classes)[None, :]
-            across = channel[None, :] * per_channel
-            y = _softmax(logits, pixel[:, None] * per_pixel + across, known, here_lse)
-            gap = y - _softmax(logits, other[:, None] * per_pixel + across, known, other_lse)
+            known, across = (channel < classes)[None, :], channel[None, :] * per_channel
+            y = _softmax(logits, pixel[:, None] * per_pixel + across, there[:, None] & known, here_lse)[None, :, :]
+            met = other[:, :, None] * per_pixel + across[None, :, :]
+            gap = y - _softmax(logits, met, counted[:, :, None] & known[None, :, :], other_lse)
             apart += gap * gap
             along += gap * y
-        squared, own = tl.sum(apart, 1), tl.sum(along, 1)
+        # Of pixels that do not count, logits may be anything.
+        squared = tl.where(counted, tl.sum(apart, 2), 0.0)
+        own = tl.where(counted, tl.sum(along, 2), 0.0)
         alike = tl.where(counted, tl.exp(-0.5 * factor_x * unlike), 0.0)
         near = alike * tl.exp(-0.5 * factor_y * squared)
         rate = near * factor_y
@@ -124,14 +133,14 @@ def _forward(
             total += near
             rate = -rate
         count += counted.to(tl.int32)
-        slot = pairs + (index * images + image) * plane + pixel
-        tl.store(slot, rate, mask=there)
-        tl.store(slot + step, rate * own, mask=there)
+        slot = pairs + (index * images + image) * plane + pixel[None, :]
+        tl.store(slot, rate, mask=there[None, :])
+        tl.store(slot + step, rate * own, mask=there[None, :])
         # y_j·(y_j − y_i) = ‖y_i − y_j‖² − y_i·(y_i − y_j)
-        tl.store(slot + 2 * step, rate * (squared - own), mask=there)
+        tl.store(slot + 2 * step, rate * (squared - own), mask=there[None, :])
     program = image * tl.num_programs(0) + tl.program_id(0)
-    tl.store(totals + program, tl.sum(total, 0))
-    tl.store(counts + program, tl.sum(count, 0))
+    tl.store(totals + program, tl.sum(tl.sum(total, 0), 0))
+    tl.store(counts + program, tl.sum(tl.sum(count, 0), 0))
 
 
 @triton.jit
@@ -154,7 +163,7 @@ def _backward(
         logits,
         pixel[:, None] * per_pixel + across,
         there[:, None] & known[None, :],
-        tl.load(lse + pixel, mask=there, other=0.0),
+        tl.load(lse + pixel, mask=there, other=0.0)[:, None],
     )
     of_y = tl.zeros((pixels, channels), tl.float32)
     along = tl.zeros((pixels,), tl.float32)
@@ -170,7 +179,7 @@ def _backward(
         slot = pairs + (index * images + image) * plane + tl.where(forth, pixel, other)
         rate = tl.load(slot, mask=inside, other=0.0)
         along += tl.load(slot + tl.where(forth, step, 2 * step), mask=inside, other=0.0)
-        other_lse = tl.load(lse + other, mask=inside, other=0.0)
+        other_lse = tl.load(lse + other, mask=inside, other=0.0)[:, None]
         met = _softmax(logits, other[:, None] * per_pixel + across, inside[:, None] & known[None, :], other_lse)
         of_y += rate[:, None] * (y - met)
     result = tl.load(scale) * (of_y - along[:, None]) * y
@@ -198,17 +207,16 @@ class _Sums(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         images, classes, pixels = logits.shape
         height, width = valid.shape[1:]
-        grid = (triton.cdiv(pixels, PIXELS), images)
-        sizes = {"pixels": PIXELS, "channels": CHANNELS, "num_warps": WARPS}
+        grid = (triton.cdiv(pixels, FORWARD.pixels), images)
         lse = logits.new_empty((images, pixels), dtype=torch.float32)
-        _log_sums[grid](logits, lse, pixels, classes, *logits.stride(), **sizes)
+        _log_sums[grid](logits, lse, pixels, classes, *logits.stride(), **_as_given(FORWARD))
         pairs = lse.new_empty((3, 2 * reach * (reach + 1), images, pixels))
         totals = lse.new_empty(grid)
         counts = lse.new_empty(grid, dtype=torch.int32)
         _forward[grid](
             logits, lse, colours, valid, pairs, totals, counts, pairs.stride(0), images, height, width, classes,
             reach, 1 / sigma_x**2, 1 / sigma_y**2, *logits.stride(), smooth=smooth, bands=colours.shape[1],
-            **sizes,
+            **_as_given(FORWARD),
         )  # fmt: skip
         ctx.save_for_backward(logits, lse, pairs)
         ctx.settings, ctx.inlet = (images, height, width, classes, reach), inlet
@@ -234,10 +242,14 @@ def _write_gradient(
 ) -> None:
     """Write the gradient (B, C, s), or add it to what is there."""
     images, classes, pixels = logits.shape
-    _backward[(triton.cdiv(pixels, PIXELS), triton.cdiv(classes, CHANNELS), images)](
+    _backward[(triton.cdiv(pixels, BACKWARD.pixels), triton.cdiv(classes, BACKWARD.channels), images)](
         logits, lse, pairs, scale, gradient, pairs.stride(0), *settings, *logits.stride(), *gradient.stride(),
-        add=add, pixels=PIXELS, channels=CHANNELS, num_warps=WARPS,
+        add=add, **_as_given(BACKWARD),
     )  # fmt: skip
+
+
+def _as_given(sizes: Sizes) -> dict[str, int]:
+    return {"pixels": sizes.pixels, "channels": sizes.channels, "num_warps": sizes.warps}
 
 
 def pair_sums(
