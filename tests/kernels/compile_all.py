@@ -14,7 +14,7 @@ from faircl.kernels import batch_norm, cluster, column_sums, consistency, layer_
 
 FLOATS = "offset total own grad_total grad_own parts weights_h weights_w squares largest sums weights mean scale"
 FLOATS += " weight bias grad_weight grad_bias lse colours pairs totals numbers means running_mean running_var"
-SHORT = "logits fine coarse points features gradient y grad x grad_x out best other grad_other"
+SHORT = "logits fine coarse points features gradient y grad x grad_x out best other grad_other factors"
 INTEGERS = "starts_h starts_w cells_h cells_w labels counts"
 NUMBERS = "margin eps factor_x factor_y red green blue share momentum"
 TYPES = dict.fromkeys(FLOATS.split(), "*fp32") | dict.fromkeys(INTEGERS.split(), "*i32")
@@ -58,7 +58,7 @@ def cases():
         for prototypes in (21, 151, 200, 300) if kind == "bf16" else (151,):
             sizes = cluster._forward_sizes(dtype, prototypes)
             yield cluster._forward, sizes, kind, sizes["num_warps"], sizes["num_stages"]
-            sizes = cluster._backward_sizes(dtype, prototypes) | {"add": True}
+            sizes = cluster._backward_sizes(dtype, prototypes) | {"add": True, "scaled": True}
             yield cluster._backward, sizes, kind, sizes["num_warps"], sizes["num_stages"]
 
 

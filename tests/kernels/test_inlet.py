@@ -4,14 +4,17 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
+from faircl import kernels
 from faircl.models.inlet import Inlet, add_flat, with_inlet
+from faircl.models.small import Small, SmallConfig
 
 consistency = pytest.importorskip("faircl.kernels.consistency", reason="Triton comes with torch for Linux alone")
 cluster = pytest.importorskip("faircl.kernels.cluster", reason="Triton comes with torch for Linux alone")
 
 
-def gradients(use_inlet, weight=1.0, layout=torch.contiguous_format, sides=(3, 4)):
+def gradients(use_inlet, weight=1.0, layout=torch.contiguous_format, sides=(3, 4), dropped=False):
     """Gradients of an embedding and of a second map that shares its loss, with and without an inlet."""
     gen = torch.Generator().manual_seed(0)
     source = torch.randn((2, 8, *sides), generator=gen).contiguous(memory_format=layout).requires_grad_()
@@ -20,7 +23,10 @@ def gradients(use_inlet, weight=1.0, layout=torch.contiguous_format, sides=(3, 4
     labels = torch.randint(4, (2, sides[0] * sides[1]), generator=gen)
     prototypes = torch.randn((4, 8), generator=gen)
     embedding = 1.0 * source
-    classified, inlet = with_inlet(embedding) if use_inlet else (embedding, None)
+    scale = 1.5 * (torch.rand((2, 8, 1, 1), generator=gen) < 0.7) if dropped else None
+    classified, inlet = embedding if scale is None else embedding * scale, None
+    if use_inlet:
+        classified, inlet = with_inlet(embedding, scale)
     logits = torch.nn.functional.conv2d(classified, head)
     args = (embedding.flatten(2), labels, labels < 3, prototypes, torch.ones(4).bool(), 3.0)
     pull, push = cluster.cluster_sums(*args, inlet)
@@ -29,18 +35,19 @@ def gradients(use_inlet, weight=1.0, layout=torch.contiguous_format, sides=(3, 4
     return source.grad, other.grad, inlet
 
 
+@pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_gradient_is_the_same(layout, monkeypatch):
-    plain, plain_other, _ = gradients(False, layout=layout)
+def test_the_gradient_is_the_same(layout, dropped, monkeypatch):
+    plain, plain_other, _ = gradients(False, layout=layout, dropped=dropped)
     added, add = [], cluster.add_flat
     monkeypatch.setattr(cluster, "add_flat", lambda *args: [added.append(args), add(*args)][1])
-    found, other, inlet = gradients(True, layout=layout)
+    found, other, inlet = gradients(True, layout=layout, dropped=dropped)
     assert torch.allclose(found, plain, atol=1e-5)
     assert torch.equal(other, plain_other)
     assert len(added) == 1
     assert not inlet.open
     assert not inlet.additions
-    without, _, _ = gradients(True, weight=0.0, layout=layout)
+    without, _, _ = gradients(True, weight=0.0, layout=layout, dropped=dropped)
     assert not torch.allclose(without, plain, atol=1e-2)
 
 
@@ -56,8 +63,9 @@ def test_a_loss_whose_inlet_is_closed_returns_its_gradient():
     assert not inlet.additions
 
 
-def test_rows_with_gaps_between_them():
-    whole = torch.zeros(1, 8, 3, 5)
+@pytest.mark.parametrize("scale", [None, torch.arange(8.0).view(1, 8, 1, 1)])
+def test_rows_with_gaps_between_them(scale):
+    whole = torch.ones(1, 8, 3, 5)
     gradient = whole[..., :4]
     saved = cluster._Saved(
         torch.randn(1, 8, 12, generator=torch.Generator().manual_seed(0)),
@@ -68,18 +76,49 @@ def test_rows_with_gaps_between_them():
         3.0,
     )
     weights = torch.tensor([1.0, 0.5, 2.0])
-    add_flat(partial(cluster._write_gradient, saved, weights), gradient)
+    add_flat(partial(cluster._write_gradient, saved, weights), gradient, scale)
     expected = torch.empty(1, 8, 12)
     cluster._write_gradient(saved, weights, expected, add=False)
-    assert torch.equal(gradient.flatten(2), expected)
-    assert whole[..., 4].eq(0).all()
+    assert torch.equal(gradient.flatten(2), expected + (1 if scale is None else scale.flatten(2)))
+    assert whole[..., 4].eq(1).all()
 
 
 def test_one_number_that_stands_for_many_is_left_alone():
     inlet, one = Inlet(), torch.ones(1)
-    inlet.additions.append(lambda gradient: gradient.add_(1))
+    inlet.additions.append(lambda gradient, scale: gradient.add_(1))
     assert inlet.add_all(one.expand(4)).tolist() == [2.0] * 4
     assert one.tolist() == [1.0]
+
+
+def test_scales_come_once_however_many_add():
+    inlet = Inlet(torch.tensor(3.0))
+    for _ in range(2):
+        inlet.additions.append(lambda gradient, scale: gradient.mul_(1 if scale is None else scale).add_(1))
+    assert inlet.add_all(torch.full((4,), 2.0)).tolist() == [8.0] * 4
+    assert Inlet(torch.tensor(3.0)).add_all(torch.full((4,), 2.0)).tolist() == [6.0] * 4
+    assert Inlet().add_all(torch.full((4,), 2.0)).tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("why", ["plain", "rate one", "no dropout", "evaluation", "hook", "another module"])
+def test_channels_are_dropped_as_torch_drops_them(why, monkeypatch):
+    torch.manual_seed(0)
+    rate = {"rate one": 1.0, "no dropout": 0.0}.get(why, 0.4)
+    model = Small(SmallConfig(width=8, embedding=6, norm="group")).train(why != "evaluation")
+    model.classifier.grow(3)
+    model.dropout = nn.Dropout(rate) if why == "another module" else nn.Dropout2d(rate)
+    model.dropout.train(why != "evaluation")
+    if why == "hook":
+        model.dropout.register_forward_hook(lambda module, inputs, output: 2 * output)
+    image, results = torch.rand(2, 3, 16, 16), []
+    for by_kernels in (False, True):
+        monkeypatch.setattr(kernels, "usable", lambda x, by_kernels=by_kernels: by_kernels)
+        torch.manual_seed(1)
+        model.zero_grad()
+        out = model(image)
+        assert (out.inlet is not None) == by_kernels
+        (out.logits * torch.arange(3)[:, None, None]).sum().backward()
+        results.append([out.logits.detach(), *(p.grad.clone() for p in model.parameters())])
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

@@ -148,10 +148,10 @@ def _drawn(rate, drawn, points, first, count, channel, width, block: tl.constexp
 
 @triton.jit
 def _write(
-    features, gradient, at, out, there, points, label, channel, width, total, drawn, own_rate, scale,
-    short: tl.constexpr, add: tl.constexpr,
+    features, gradient, factors, at, out, there, points, label, channel, width, total, drawn, own_rate, scale,
+    short: tl.constexpr, add: tl.constexpr, scaled: tl.constexpr,
 ):  # fmt: skip
-    """Write (f·Σr − r·P)·scale for a tile of pixels and some channels, or add it to what is there."""
+    """Write (f·Σr − r·P)·scale for a tile of pixels and some channels, or add it to what is there, which is scaled."""
     inside = there[:, None] & (channel < width)[None, :]
     f = tl.load(features + at, mask=inside, other=0.0).to(tl.float32)
     sum_ = f * total[:, None] - drawn
@@ -160,7 +160,10 @@ def _write(
         sum_ += (f - p) * own_rate[:, None]
     sum_ *= scale
     if add:
-        sum_ += tl.load(gradient + out, mask=inside, other=0.0).to(tl.float32)
+        given = tl.load(gradient + out, mask=inside, other=0.0).to(tl.float32)
+        if scaled:
+            given *= tl.load(factors + channel, mask=channel < width, other=0.0).to(tl.float32)[None, :]
+        sum_ += given
     tl.store(gradient + out, sum_.to(gradient.dtype.element_ty), mask=inside)
 
 
@@ -212,10 +215,10 @@ def _forward(
 
 @triton.jit
 def _backward(
-    features, labels, points, squares, largest, weights, gradient, pixels_of_image, count, width, margin,
+    features, labels, points, squares, largest, weights, gradient, factors, pixels_of_image, count, width, margin,
     per_image, per_channel, per_pixel, out_per_image, out_per_channel, out_per_pixel, short: tl.constexpr,
-    add: tl.constexpr, whole: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr, rest: tl.constexpr,
-    depth: tl.constexpr, channels: tl.constexpr,
+    add: tl.constexpr, scaled: tl.constexpr, whole: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr,
+    rest: tl.constexpr, depth: tl.constexpr, channels: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a tile of one image: all channels if two blocks hold the ``whole``, else some."""
     tile, image = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
@@ -228,6 +231,7 @@ def _backward(
     from_ = local[:, None] * per_pixel + inner[None, :] * per_channel
     to = local[:, None] * out_per_pixel + inner[None, :] * out_per_channel
     kind: tl.constexpr = features.dtype.element_ty
+    factors += image * width
     scale = tl.load(weights + 2)
     own_rate = tl.zeros((pixels,), tl.float32)
     if not short:
@@ -249,8 +253,9 @@ def _backward(
             if rest > 0:
                 drawn = _drawn(further, drawn, points, block, count, channel, width, rest)
             _write(
-                base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short, add
-            )
+                base, target, factors, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale,
+                short, add, scaled,
+            )  # fmt: skip
             base += channels * per_channel
             target += channels * out_per_channel
     else:
@@ -267,7 +272,10 @@ def _backward(
         skipped = tl.program_id(2).to(tl.int64) * channels
         base += skipped * per_channel
         target += skipped * out_per_channel
-        _write(base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short, add)
+        _write(
+            base, target, factors, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale,
+            short, add, scaled,
+        )  # fmt: skip
 
 
 class _Sums(torch.autograd.Function):
@@ -327,15 +335,16 @@ class _Saved(NamedTuple):
     margin: float
 
 
-def _write_gradient(saved: _Saved, weights: Tensor, gradient: Tensor, add: bool) -> None:
+def _write_gradient(saved: _Saved, weights: Tensor, gradient: Tensor, add: bool, scale: Tensor | None = None) -> None:
     """Write the gradient (B, D, s), or add it to what is there; weights are α, β and their scale."""
     features, labels, points, squares, largest, margin = saved
     images, width, pixels = features.shape
     sizes = _backward_sizes(features.dtype, len(points))
     parts = 1 if sizes["whole"] else triton.cdiv(width, sizes["channels"])
+    factors = gradient if scale is None else scale.contiguous()
     _backward[(triton.cdiv(pixels, sizes["pixels"]), images, parts)](
-        features, labels, points, squares, largest, weights, gradient, pixels, len(points), width, margin,
-        *features.stride(), *gradient.stride(), add=add, **sizes,
+        features, labels, points, squares, largest, weights, gradient, factors, pixels, len(points), width, margin,
+        *features.stride(), *gradient.stride(), add=add, scaled=scale is not None, **sizes,
     )  # fmt: skip
 
 

@@ -238,12 +238,15 @@ class _Sums(torch.autograd.Function):
 
 
 def _write_gradient(
-    logits: Tensor, lse: Tensor, pairs: Tensor, scale: Tensor, settings: tuple[int, ...], gradient: Tensor, add: bool
-) -> None:
-    """Write the gradient (B, C, s), or add it to what is there."""
+    logits: Tensor, lse: Tensor, pairs: Tensor, given: Tensor, settings: tuple[int, ...], gradient: Tensor, add: bool,
+    scale: Tensor | None = None,
+) -> None:  # fmt: skip
+    """Write the gradient (B, C, s), or add it to what is there; ``given`` is that of the sum."""
     images, classes, pixels = logits.shape
+    if scale is not None:
+        gradient *= scale
     _backward[(triton.cdiv(pixels, BACKWARD.pixels), triton.cdiv(classes, BACKWARD.channels), images)](
-        logits, lse, pairs, scale, gradient, pairs.stride(0), *settings, *logits.stride(), *gradient.stride(),
+        logits, lse, pairs, given, gradient, pairs.stride(0), *settings, *logits.stride(), *gradient.stride(),
         add=add, **_as_given(BACKWARD),
     )  # fmt: skip
 

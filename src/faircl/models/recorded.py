@@ -32,9 +32,10 @@ def by_kernels(x: Tensor, *parts: nn.Module) -> bool:
     """Whether kernels may take the place of some modules: in a recording, where they run, if nobody listens."""
     if torch.compiler.is_compiling() or not (_recorded.get() and kernels.usable(x)):
         return False
-    return not any(map(_is_heard, parts))
+    return not any(map(is_heard, parts))
 
 
-def _is_heard(part: nn.Module) -> bool:
+def is_heard(part: nn.Module) -> bool:
+    """Whether somebody has hung a hook on a module."""
     hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
     return any(hooks)

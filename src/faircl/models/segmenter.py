@@ -16,6 +16,7 @@ from faircl import kernels
 from faircl.errors import UserError
 from faircl.models.classifier import GrowingClassifier
 from faircl.models.inlet import Inlet, with_inlet
+from faircl.models.recorded import is_heard
 from faircl.parts import ModelConfig as ModelConfig
 
 Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
@@ -93,12 +94,22 @@ class Segmenter(nn.Module):
             stages, maps, embedding = self.embed((image - self.mean) / self.std, attentions)
         else:
             (stages, embedding), maps = recorded, None
-        classified, inlet = embedding, None
         if embedding.requires_grad and kernels.usable(embedding):
-            classified, inlet = with_inlet(embedding)
-        dropped = self.dropout(classified)
+            plain = type(self.dropout) is nn.Dropout2d and not is_heard(self.dropout)
+            dropped, inlet = with_inlet(embedding, self._kept(embedding) if plain else None)
+            dropped = dropped if plain else self.dropout(dropped)
+        else:
+            dropped, inlet = self.dropout(embedding), None
         unknown = self.classifier.unknown_logit(dropped)
         return SegOutput(self.classifier(dropped), embedding, stages, maps, unknown, inlet)
+
+    def _kept(self, embedding: Tensor) -> Tensor | None:
+        """Return what dropout multiplies channels by, (B, D, 1, 1), drawn as ``nn.Dropout2d`` draws it."""
+        rate = self.dropout.p
+        if not self.dropout.training or rate == 0:
+            return None
+        drawn = embedding.new_empty((*embedding.shape[:2], 1, 1)).bernoulli_(1 - rate)
+        return drawn if rate == 1 else drawn.div_(1 - rate)
 
     def embed(self, image: Tensor, attentions: bool) -> tuple[Stages, tuple[Tensor, ...] | None, Tensor]:
         """Return stages, attentions where they are asked for, and embedding of a normalised image."""
