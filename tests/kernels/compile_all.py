@@ -50,10 +50,10 @@ def cases():
             yield fn, stem._tile(64), kind, 4, 3
         sizes, tile = consistency.FORWARD, consistency.FORWARD._asdict()
         yield consistency._log_sums, tile, kind, sizes.warps, 3
-        yield consistency._forward, tile | {"smooth": True, "bands": 3}, kind, sizes.warps, 3
+        yield consistency._forward, tile | {"reach": 1, "smooth": True, "bands": 3}, kind, sizes.warps, 3
         sizes, tile = consistency.BACKWARD, consistency.BACKWARD._asdict()
         for add in (False, True):
-            yield consistency._backward, tile | {"add": add}, kind, sizes.warps, 3
+            yield consistency._backward, tile | {"reach": 1, "add": add}, kind, sizes.warps, 3
         dtype = torch.bfloat16 if kind == "bf16" else torch.float32
         for prototypes in (21, 151, 200, 300) if kind == "bf16" else (151,):
             sizes = cluster._forward_sizes(dtype, prototypes)

@@ -22,6 +22,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from faircl.kernels.mixing import LOG2_E
 from faircl.models.inlet import Inlet, add_flat
 
 
@@ -40,10 +41,10 @@ TOGETHER = tl.constexpr(4)
 
 
 @triton.jit
-def _offset(index, reach):
+def _offset(index, reach: tl.constexpr):
     """Return dy and dx: half of the window sees every pair once, row by row from the pixel's right neighbour."""
     place = index + reach + 1
-    side = 2 * reach + 1
+    side: tl.constexpr = 2 * reach + 1
     return place // side, place % side - reach
 
 
@@ -51,7 +52,7 @@ def _offset(index, reach):
 def _softmax(logits, at, inside, lse):
     """Return y, of pixels by channels, zero beyond the map and beyond the channels."""
     z = tl.load(logits + at, mask=inside, other=float("-inf")).to(tl.float32)
-    return tl.exp(z - lse)
+    return tl.exp2(z * LOG2_E - lse)
 
 
 @triton.jit
@@ -59,7 +60,7 @@ def _log_sums(
     logits, lse, pixels_of_image, classes, per_image, per_channel, per_pixel, pixels: tl.constexpr,
     channels: tl.constexpr,
 ):  # fmt: skip
-    """Write log Σ exp z of a tile of one image."""
+    """Write log₂ Σ exp z of a tile of one image."""
     image = tl.program_id(1).to(tl.int64)
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
     there = pixel < pixels_of_image
@@ -70,20 +71,20 @@ def _log_sums(
         channel = first + tl.arange(0, channels)
         inside = (channel < classes)[None, :]
         at = pixel[:, None] * per_pixel + channel[None, :] * per_channel
-        z = tl.load(logits + at, mask=there[:, None] & inside, other=0.0).to(tl.float32)
+        z = tl.load(logits + at, mask=there[:, None] & inside, other=0.0).to(tl.float32) * LOG2_E
         z = tl.where(inside, z, float("-inf"))
         higher = tl.maximum(highest, tl.max(z, 1))
         finite = tl.where(higher == float("-inf"), 0.0, higher)  # so far nothing but −∞: −∞ − −∞ is no number
-        total = total * tl.exp(highest - finite) + tl.sum(tl.exp(z - finite[:, None]), 1)
+        total = total * tl.exp2(highest - finite) + tl.sum(tl.exp2(z - finite[:, None]), 1)
         highest = higher
-    tl.store(lse + image * pixels_of_image + pixel, highest + tl.log(total), mask=there)
+    tl.store(lse + image * pixels_of_image + pixel, highest + tl.log2(total), mask=there)
 
 
 @triton.jit
 def _forward(
-    logits, lse, colours, valid, pairs, totals, counts, step, images, height, width, classes, reach, factor_x,
-    factor_y, per_image, per_channel, per_pixel, smooth: tl.constexpr, bands: tl.constexpr, pixels: tl.constexpr,
-    channels: tl.constexpr,
+    logits, lse, colours, valid, pairs, totals, counts, step, images, height, width, classes, factor_x, factor_y,
+    per_image, per_channel, per_pixel, reach: tl.constexpr, smooth: tl.constexpr, bands: tl.constexpr,
+    pixels: tl.constexpr, channels: tl.constexpr,
 ):  # fmt: skip
     """Sum a tile of one image over its pairs, and write the three numbers of each; factors are 1/σ²."""
     image = tl.program_id(1).to(tl.int64)
@@ -145,8 +146,8 @@ def _forward(
 
 @triton.jit
 def _backward(
-    logits, lse, pairs, scale, gradient, step, images, height, width, classes, reach, per_image, per_channel,
-    per_pixel, out_per_image, out_per_channel, out_per_pixel, add: tl.constexpr, pixels: tl.constexpr,
+    logits, lse, pairs, scale, gradient, step, images, height, width, classes, per_image, per_channel, per_pixel,
+    out_per_image, out_per_channel, out_per_pixel, reach: tl.constexpr, add: tl.constexpr, pixels: tl.constexpr,
     channels: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a tile of one image and some channels, or add it to what is there."""
@@ -154,37 +155,30 @@ def _backward(
     plane = height * width
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
     channel = tl.program_id(1) * channels + tl.arange(0, channels)
-    there, known = pixel < plane, channel < classes
-    row, column = pixel // width, pixel % width
+    there, known = pixel < plane, (channel < classes)[None, :]
     logits += image * per_image
     lse += image * plane
-    across = channel[None, :] * per_channel
-    y = _softmax(
-        logits,
-        pixel[:, None] * per_pixel + across,
-        there[:, None] & known[None, :],
-        tl.load(lse + pixel, mask=there, other=0.0)[:, None],
-    )
+    at = pixel[:, None] * per_pixel + channel[None, :] * per_channel
+    within = there[:, None] & known
+    y = _softmax(logits, at, within, tl.load(lse + pixel, mask=there, other=0.0)[:, None])
     of_y = tl.zeros((pixels, channels), tl.float32)
     along = tl.zeros((pixels,), tl.float32)
     offsets = 2 * reach * (reach + 1)
     for turn in range(0, 2 * offsets):
-        index, forth = turn // 2, turn % 2 == 0
+        index, back = turn // 2, turn % 2
         dy, dx = _offset(index, reach)
-        towards = tl.where(forth, 1, -1)
-        other_row, other_column = row + towards * dy, column + towards * dx
-        inside = there & (other_row >= 0) & (other_row < height) & (other_column >= 0) & (other_column < width)
-        other = other_row * width + other_column
-        # A pair's numbers are kept at its first pixel.
-        slot = pairs + (index * images + image) * plane + tl.where(forth, pixel, other)
+        shift = (1 - 2 * back) * (dy * width + dx)
+        other = pixel + shift
+        inside = there & (other >= 0) & (other < plane)
+        # A pair's numbers are kept at its first pixel; they are zero where it leaves the image sideways.
+        slot = pairs + (index * images + image) * plane + pixel + back * shift
         rate = tl.load(slot, mask=inside, other=0.0)
-        along += tl.load(slot + tl.where(forth, step, 2 * step), mask=inside, other=0.0)
+        along += tl.load(slot + (1 + back) * step, mask=inside, other=0.0)
         other_lse = tl.load(lse + other, mask=inside, other=0.0)[:, None]
-        met = _softmax(logits, other[:, None] * per_pixel + across, inside[:, None] & known[None, :], other_lse)
+        met = _softmax(logits, at + shift * per_pixel, (rate != 0)[:, None] & known, other_lse)
         of_y += rate[:, None] * (y - met)
     result = tl.load(scale) * (of_y - along[:, None]) * y
     place = gradient + image * out_per_image + pixel[:, None] * out_per_pixel + channel[None, :] * out_per_channel
-    within = there[:, None] & known[None, :]
     if add:
         result += tl.load(place, mask=within, other=0.0).to(tl.float32)
     tl.store(place, result.to(gradient.dtype.element_ty), mask=within)
@@ -215,11 +209,11 @@ class _Sums(torch.autograd.Function):
         counts = lse.new_empty(grid, dtype=torch.int32)
         _forward[grid](
             logits, lse, colours, valid, pairs, totals, counts, pairs.stride(0), images, height, width, classes,
-            reach, 1 / sigma_x**2, 1 / sigma_y**2, *logits.stride(), smooth=smooth, bands=colours.shape[1],
+            1 / sigma_x**2, 1 / sigma_y**2, *logits.stride(), reach=reach, smooth=smooth, bands=colours.shape[1],
             **_as_given(FORWARD),
         )  # fmt: skip
         ctx.save_for_backward(logits, lse, pairs)
-        ctx.settings, ctx.inlet = (images, height, width, classes, reach), inlet
+        ctx.size, ctx.reach, ctx.inlet = (height, width), reach, inlet
         count = counts.sum()
         ctx.mark_non_differentiable(count)
         return totals.sum(), count
@@ -228,7 +222,7 @@ class _Sums(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         logits, lse, pairs = ctx.saved_tensors
-        write = partial(_write_gradient, logits, lse, pairs, scale.float(), ctx.settings)
+        write = partial(_write_gradient, logits, lse, pairs, scale.float(), ctx.size, ctx.reach)
         if ctx.inlet is not None and ctx.inlet.open:
             ctx.inlet.additions.append(partial(add_flat, write))
             return (None,) * 8
@@ -238,16 +232,16 @@ class _Sums(torch.autograd.Function):
 
 
 def _write_gradient(
-    logits: Tensor, lse: Tensor, pairs: Tensor, given: Tensor, settings: tuple[int, ...], gradient: Tensor, add: bool,
-    scale: Tensor | None = None,
+    logits: Tensor, lse: Tensor, pairs: Tensor, given: Tensor, size: tuple[int, int], reach: int, gradient: Tensor,
+    add: bool, scale: Tensor | None = None,
 ) -> None:  # fmt: skip
     """Write the gradient (B, C, s), or add it to what is there; ``given`` is that of the sum."""
     images, classes, pixels = logits.shape
     if scale is not None:
         gradient *= scale
     _backward[(triton.cdiv(pixels, BACKWARD.pixels), triton.cdiv(classes, BACKWARD.channels), images)](
-        logits, lse, pairs, given, gradient, pairs.stride(0), *settings, *logits.stride(), *gradient.stride(),
-        add=add, **_as_given(BACKWARD),
+        logits, lse, pairs, given, gradient, pairs.stride(0), images, *size, classes, *logits.stride(),
+        *gradient.stride(), reach=reach, add=add, **_as_given(BACKWARD),
     )  # fmt: skip
 
 
