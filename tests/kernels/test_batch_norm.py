@@ -125,9 +125,42 @@ def test_decoders(make, shapes, norms, monkeypatch, recorded):
     used, original = [], kernel.norm_relu
     monkeypatch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
     monkeypatch.setattr(kernel, "norm_relu", lambda *given, **more: used.append(1) or original(*given, **more))
-    found, exact = decoder(stages), plain(tuple(x.double() for x in stages))
+    results = []
+    for one, kind in ((decoder, torch.float32), (plain, torch.float64)):
+        given = tuple(x.to(kind, copy=True).requires_grad_() for x in stages)
+        out = one(given)
+        (out * torch.arange(out.numel()).view(out.shape).cos().to(kind)).sum().backward()
+        gradients = [x.grad for x in (*given, *one.parameters()) if x.grad is not None]
+        results.append([out, *one.buffers(), *gradients])
     assert len(used) == norms
-    close([found, *decoder.buffers()], [exact, *plain.buffers()], 1e-4)
+    close(*results, 1e-4, whole=True)
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_rows_of_modules(heard, by_kernels, monkeypatch):
+    """What comes after the norm may be anything; who listens to the row hears it."""
+    used, original, calls = [], kernel.norm_relu, []
+    monkeypatch.setattr(
+        kernel, "norm_relu", lambda *given, **more: used.append(more["cut"]) or original(*given, **more)
+    )
+    x = packed(2, 4, 6, 6)
+    for after in ([], [nn.ReLU()], [nn.GELU()], [nn.ReLU(), nn.Hardtanh()], [nn.LeakyReLU(), nn.ReLU()]):
+        row = drawn(nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), *after))
+        exact = copy.deepcopy(row).double()(x.double())
+        if heard:
+            row.register_forward_hook(lambda *_: calls.append(1))
+        close([module.in_a_row(x, row)], [exact], 1e-4)
+    assert used == ([] if heard else [False, True, False, True, False])
+    assert len(calls) == 5 * heard
+    alone = nn.Sequential(nn.Conv2d(4, 4, 1))
+    assert torch.equal(module.in_a_row(x, alone), alone(x))
+
+
+def test_one_value_has_no_variance(by_kernels):
+    norm = nn.BatchNorm2d(4)
+    with pytest.raises(ValueError, match="more than 1 value"):
+        module.norm_relu(packed(1, 4, 1, 1), norm, nn.ReLU())
+    assert torch.equal(module.norm_relu(packed(1, 4, 1, 1), norm.eval(), None), norm(packed(1, 4, 1, 1)))
 
 
 def test_moments_of_values_far_from_zero(by_kernels):
@@ -221,7 +254,9 @@ def test_kernels_are_for_recordings(monkeypatch):
     assert torch.equal(lean(block)(x), block(x))
 
 
-@pytest.mark.parametrize("why", ["hook", "relu hook", "rows", "sync", "momentum", "statistics", "bias", "padding"])
+@pytest.mark.parametrize(
+    "why", ["hook", "relu hook", "rows", "sync", "momentum", "statistics", "bias", "padding", "activation"]
+)
 def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatch):
     for name in ("norm_relu", "norm_relu_conv", "norm_add_relu"):
         monkeypatch.setattr(kernel, name, lambda *_: pytest.fail("a kernel was used"))
@@ -242,6 +277,8 @@ def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatc
         norm = nn.BatchNorm2d(4, track_running_stats=False)
     elif why == "padding":
         conv.padding_mode = "reflect"
+    elif why == "activation":
+        relu = nn.LeakyReLU(0.2)
     expected = conv(relu(copy.deepcopy(norm)(x)))
     assert torch.equal(module.norm_relu_conv(x, copy.deepcopy(norm), relu, conv), expected)
     if why not in ("bias", "padding"):

@@ -82,15 +82,18 @@ def test_a_segformer_under_autocast(by_kernels, monkeypatch):
     torch.manual_seed(0)
     model = SegFormer(SegFormerConfig(variant="b0", drop_path=0)).train()
     image = torch.rand(2, 3, 32, 32)
-    results = []
+    layers = [part for part in model.backbone.modules() if isinstance(part, (nn.Linear, nn.Conv2d))]
+    results, used, original = [], [], biases._bias_gradient
     for on in (True, False):
         monkeypatch.setattr(kernels, "usable", lambda tensor: False)
         monkeypatch.setattr(biases, "by_kernels", lambda x, on=on: on)
+        monkeypatch.setattr(biases, "_bias_gradient", lambda grad: used.append(1) or original(grad))
         model.zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
             stages, _ = model.features(image, False)
         sum(stage.float().square().mean() for stage in stages).backward()
         results.append([p.grad.clone() for p in model.backbone.parameters()])
+    assert len(used) == len(layers) == sum(part.bias is not None for part in layers)
     for one, other in zip(*results, strict=True):
         assert one.dtype == other.dtype
         assert (one - other).norm() <= 0.02 * other.norm() + 1e-6

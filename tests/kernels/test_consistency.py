@@ -139,6 +139,27 @@ def test_void_pixels_may_hold_anything():
     assert torch.equal(gradient, other_gradient)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_void_pixels_may_hold_no_numbers_and_others_may_not(value):
+    logits, colours, valid = case()
+    results = []
+    for z in (logits, torch.where(valid[:, None], logits, value)):
+        source = z.clone().requires_grad_()
+        total, _ = consistency.pair_sums(source, colours, valid, *SIGMAS, 1, "smooth")
+        total.backward()
+        results.append((total.detach(), source.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    inside = valid.nonzero()[0]
+    source = logits.clone()
+    source[inside[0], :, inside[1], inside[2]] = torch.nan
+    source.requires_grad_()
+    total, _ = consistency.pair_sums(source, colours, valid, *SIGMAS, 1, "smooth")
+    total.backward()
+    assert total.isnan()
+    assert source.grad.isnan().any()
+
+
 @pytest.mark.parametrize("kind", FINE)
 def test_repeated_bit_for_bit(kind):
     first, again = (both(*case(images=1, size=(9, 9), kind=kind))[0] for _ in range(2))

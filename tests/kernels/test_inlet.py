@@ -14,40 +14,48 @@ consistency = pytest.importorskip("faircl.kernels.consistency", reason="Triton c
 cluster = pytest.importorskip("faircl.kernels.cluster", reason="Triton comes with torch for Linux alone")
 
 
-def gradients(use_inlet, weight=1.0, layout=torch.contiguous_format, sides=(3, 4), dropped=False):
+def gradients(use_inlet, weight=1.0, layout=torch.contiguous_format, sides=(3, 4), dropped=False, shape=(8, 4)):
     """Gradients of an embedding and of a second map that shares its loss, with and without an inlet."""
-    gen = torch.Generator().manual_seed(0)
-    source = torch.randn((2, 8, *sides), generator=gen).contiguous(memory_format=layout).requires_grad_()
-    head = torch.randn((3, 8, 1, 1), generator=gen)
-    other = torch.randn((2, 8, *sides), generator=gen).requires_grad_()
-    labels = torch.randint(4, (2, sides[0] * sides[1]), generator=gen)
-    prototypes = torch.randn((4, 8), generator=gen)
+    gen, (width, prototypes) = torch.Generator().manual_seed(0), shape
+    source = torch.randn((2, width, *sides), generator=gen).contiguous(memory_format=layout).requires_grad_()
+    head = torch.randn((3, width, 1, 1), generator=gen)
+    other = torch.randn((2, width, *sides), generator=gen).requires_grad_()
+    labels = torch.randint(prototypes, (2, sides[0] * sides[1]), generator=gen)
+    points = torch.randn((prototypes, width), generator=gen)
     embedding = 1.0 * source
-    scale = 1.5 * (torch.rand((2, 8, 1, 1), generator=gen) < 0.7) if dropped else None
+    scale = 1.5 * (torch.rand((2, width, 1, 1), generator=gen) < 0.7) if dropped else None
     classified, inlet = embedding if scale is None else embedding * scale, None
     if use_inlet:
         classified, inlet = with_inlet(embedding, scale)
     logits = torch.nn.functional.conv2d(classified, head)
-    args = (embedding.flatten(2), labels, labels < 3, prototypes, torch.ones(4).bool(), 3.0)
+    args = (
+        embedding.flatten(2),
+        labels,
+        labels < prototypes - 1,
+        points,
+        torch.ones(prototypes).bool(),
+        1.1 * width**0.5,
+    )
     pull, push = cluster.cluster_sums(*args, inlet)
     shared = (embedding + other).square().sum()  # one gradient tensor for both maps
     (logits.square().mean() + weight * (pull + 0.3 * push) + 0.1 * shared).backward()
     return source.grad, other.grad, inlet
 
 
+@pytest.mark.parametrize("shape", [(8, 4), (70, 150), (40, 260)])  # one block of prototypes, two, more
 @pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_the_gradient_is_the_same(layout, dropped, monkeypatch):
-    plain, plain_other, _ = gradients(False, layout=layout, dropped=dropped)
+def test_the_gradient_is_the_same(layout, dropped, shape, monkeypatch):
+    plain, plain_other, _ = gradients(False, layout=layout, dropped=dropped, shape=shape)
     added, add = [], cluster.add_flat
     monkeypatch.setattr(cluster, "add_flat", lambda *args: [added.append(args), add(*args)][1])
-    found, other, inlet = gradients(True, layout=layout, dropped=dropped)
-    assert torch.allclose(found, plain, atol=1e-5)
+    found, other, inlet = gradients(True, layout=layout, dropped=dropped, shape=shape)
+    assert torch.allclose(found, plain, atol=1e-5 * float(plain.abs().max()))
     assert torch.equal(other, plain_other)
     assert len(added) == 1
     assert not inlet.open
     assert not inlet.additions
-    without, _, _ = gradients(True, weight=0.0, layout=layout, dropped=dropped)
+    without, _, _ = gradients(True, weight=0.0, layout=layout, dropped=dropped, shape=shape)
     assert not torch.allclose(without, plain, atol=1e-2)
 
 

@@ -35,3 +35,13 @@ def test_the_mode_sees_a_copy():
     with Copies() as copies:
         torch.rand(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)
     assert copies.found == [(1, 2, 3, 4)]
+
+
+def test_who_listens_to_a_stage_hears_it():
+    model, heard = SegFormer(SegFormerConfig(variant="b0", drop_path=0)).eval(), []
+    image = torch.rand(1, 3, 64, 64)
+    expected, _ = model.features(image, False)
+    model.backbone.stages[2].register_forward_hook(lambda module, inputs, output: heard.append(output))
+    stages, _ = model.features(image, False)
+    assert len(heard) == 1
+    assert all(torch.equal(*pair) for pair in zip(stages, expected, strict=True))

@@ -1,4 +1,4 @@
-"""BatchNorm with what comes after it: ReLU, ReLU and a convolution, or a sum and ReLU.
+"""BatchNorm, alone or with what comes after it: ReLU, ReLU and a convolution, or a sum and ReLU.
 
     y = max(0, (x − μ)·s·w + b),   out = max(0, (x − μ)·s·w + b + other),   s = 1/√(variance + ε)
 

@@ -163,6 +163,7 @@ def _backward(
     y = _softmax(logits, at, within, tl.load(lse + pixel, mask=there, other=0.0)[:, None])
     of_y = tl.zeros((pixels, channels), tl.float32)
     along = tl.zeros((pixels,), tl.float32)
+    counted = tl.zeros((pixels,), tl.int1)
     offsets = 2 * reach * (reach + 1)
     for turn in range(0, 2 * offsets):
         index, back = turn // 2, turn % 2
@@ -174,10 +175,13 @@ def _backward(
         slot = pairs + (index * images + image) * plane + pixel + back * shift
         rate = tl.load(slot, mask=inside, other=0.0)
         along += tl.load(slot + (1 + back) * step, mask=inside, other=0.0)
-        other_lse = tl.load(lse + other, mask=inside, other=0.0)[:, None]
-        met = _softmax(logits, at + shift * per_pixel, (rate != 0)[:, None] & known, other_lse)
-        of_y += rate[:, None] * (y - met)
-    result = tl.load(scale) * (of_y - along[:, None]) * y
+        pair = rate != 0
+        counted |= pair
+        other_lse = tl.load(lse + other, mask=pair, other=0.0)[:, None]
+        met = _softmax(logits, at + shift * per_pixel, pair[:, None] & known, other_lse)
+        of_y += tl.where(pair[:, None], rate[:, None] * (y - met), 0.0)
+    # Of pixels that do not count, logits may be anything.
+    result = tl.where(counted[:, None], tl.load(scale) * (of_y - along[:, None]) * y, 0.0)
     place = gradient + image * out_per_image + pixel[:, None] * out_per_pixel + channel[None, :] * out_per_channel
     if add:
         result += tl.load(place, mask=within, other=0.0).to(tl.float32)

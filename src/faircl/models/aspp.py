@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.models.segmentation import deeplabv3
 
-from faircl.models.batch_norm import norm_relu
+from faircl.models.batch_norm import in_a_row, norm_relu
 from faircl.models.resize import resize
 
 WIDTH = 256
@@ -45,15 +45,13 @@ class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
         """Return (B, 256, h, w)."""
         *local, pool = self.convs
         check_pooled_norm(x, pool[2])
-        branches = [norm_relu(conv(x), norm, relu) for conv, norm, relu in local]
+        branches = [in_a_row(x, branch) for branch in local]
         pooled = x
         for layer in pool:  # not its own forward, which interpolates
             pooled = layer(pooled)
         # In the branches' layout: torch.cat would change theirs for that of one value over and over.
         joined = torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1)
-        conv, norm, relu, dropout = self.project
-        y: Tensor = dropout(norm_relu(conv(joined), norm, relu))
-        return y
+        return in_a_row(joined, self.project)
 
 
 class MiBHead(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.models.resnet import Bottleneck
 
-from faircl.models.batch_norm import norm_add_relu, norm_relu, norm_relu_conv, norm_relu_pool
+from faircl.models.batch_norm import in_a_row, norm_add_relu, norm_relu_conv, norm_relu_pool
 
 BackboneName = Literal["resnet50", "resnet101", "mobilenet_v2"]
 Block = Literal["v1.5", "v1"]
@@ -67,13 +67,8 @@ class LeanBottleneck(Bottleneck):  # type: ignore[misc]  # torchvision has no ty
         """Return relu(x' + the branch of three convolutions), x' being x or its projection."""
         y = norm_relu_conv(self.conv1(x), self.bn1, self.relu, self.conv2)
         y = norm_relu_conv(y, self.bn2, self.relu, self.conv3)
-        return norm_add_relu(y, self.bn3, self._shortcut(x), self.relu)
-
-    def _shortcut(self, x: Tensor) -> Tensor:
-        if self.downsample is None:
-            return x
-        conv, norm = self.downsample
-        return norm_relu(conv(x), norm, None)
+        other = x if self.downsample is None else in_a_row(x, self.downsample)
+        return norm_add_relu(y, self.bn3, other, self.relu)
 
 
 class MobileNetV2(nn.Module):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from faircl.models.recorded import by_kernels
+from faircl.models.recorded import by_kernels, is_heard
 
 if TYPE_CHECKING:
     from faircl.kernels.batch_norm import Norm
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def norm_relu_pool(x: Tensor, norm: nn.Module, relu: nn.Module, pool: nn.Module) -> Tensor:
     """Return pool(relu(norm(x))), the pool being 3×3 by two; statistics move as BatchNorm's do."""
-    if not (isinstance(norm, nn.BatchNorm2d) and _fits(x, norm, relu, pool)):
+    if not (isinstance(norm, nn.BatchNorm2d) and _halves(pool) and _fits(x, norm, relu, pool)):
         pooled: Tensor = pool(relu(norm(x)))
         return pooled
     from faircl.kernels import stem
@@ -25,13 +25,25 @@ def norm_relu_pool(x: Tensor, norm: nn.Module, relu: nn.Module, pool: nn.Module)
 
 def norm_relu(x: Tensor, norm: nn.Module, relu: nn.Module | None) -> Tensor:
     """Return relu(norm(x)), or norm(x) alone."""
-    after = [] if relu is None else [relu]
-    if not (isinstance(norm, nn.BatchNorm2d) and _fits(x, norm, *after)):
+    if not (isinstance(norm, nn.BatchNorm2d) and _fits(x, norm, relu)):
         out: Tensor = norm(x)
         return out if relu is None else relu(out)
     from faircl.kernels import batch_norm
 
     return batch_norm.norm_relu(x, _taken(x, norm), cut=relu is not None)
+
+
+def in_a_row(x: Tensor, row: nn.Sequential) -> Tensor:
+    """Return row(x), the row being a convolution, a norm and whatever comes then, ReLU at first."""
+    if len(row) < 2 or is_heard(row):
+        whole: Tensor = row(x)
+        return whole
+    conv, norm, *rest = row
+    relu = rest.pop(0) if rest and type(rest[0]) is nn.ReLU else None
+    x = norm_relu(conv(x), norm, relu)
+    for layer in rest:
+        x = layer(x)
+    return x
 
 
 def norm_relu_conv(x: Tensor, norm: nn.Module, relu: nn.Module, conv: nn.Module) -> Tensor:
@@ -60,15 +72,24 @@ def norm_add_relu(x: Tensor, norm: nn.Module, other: Tensor, relu: nn.Module) ->
     return batch_norm.norm_add_relu(x, _taken(x, norm), other)
 
 
-def _fits(x: Tensor, norm: nn.BatchNorm2d, *others: nn.Module) -> bool:
-    """Whether a norm is the plain one, and kernels may take its place and that of others."""
+def _fits(x: Tensor, norm: nn.BatchNorm2d, relu: nn.Module | None, *others: nn.Module) -> bool:
+    """Whether norm and ReLU are the plain ones, and kernels may take their place and that of others."""
     plain = type(norm) is nn.BatchNorm2d and norm.affine and norm.momentum is not None
+    plain = plain and (relu is None or type(relu) is nn.ReLU)
     tracked = norm.running_mean is not None and norm.running_mean.dtype == torch.float32
-    return by_kernels(x, norm, *others) and plain and tracked and _is_packed(x)
+    lonely = norm.training and x.numel() == x.shape[1]  # one value has no variance, as torch will say
+    heard = (norm, *others) if relu is None else (norm, relu, *others)
+    return by_kernels(x, *heard) and plain and tracked and not lonely and _is_packed(x)
 
 
 def _is_packed(x: Tensor) -> bool:
     return x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _halves(pool: nn.Module) -> bool:
+    if type(pool) is not nn.MaxPool2d or pool.return_indices:
+        return False
+    return (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode) == (3, 2, 1, 1, False)
 
 
 def _is_plain(conv: nn.Module) -> bool:

@@ -28,7 +28,7 @@ class RowNorm(nn.LayerNorm):
 
 
 class RowNormForProducts(RowNorm):
-    """The same before linear layers and convolutions alone: under autocast they round its output, here done at once."""
+    """The same before linear layers and convolutions: under autocast they round its output; here it is so at once."""
 
     def _output(self, x: Tensor) -> torch.dtype:
         autocast = torch.is_autocast_enabled(x.device.type)
@@ -36,7 +36,7 @@ class RowNormForProducts(RowNorm):
 
 
 def speed_up_norms(module: nn.Module, before_products: Iterable[nn.Module]) -> None:
-    """Give all layer norms of a module a fast way, in place; those of some modules only feed products."""
+    """Give all layer norms of a module a fast way, in place; those of some modules feed products."""
     for part in module.modules():
         if type(part) is nn.LayerNorm and len(part.normalized_shape) == 1 and part.bias is not None:
             part.__class__ = RowNorm

@@ -24,8 +24,9 @@ from faircl.models.segmenter import Segmenter
 from faircl.seeding import generator
 
 NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm)
-CONVOLUTIONS = (nn.Conv2d, BiasedConv2d)
 """Norms that a branch can have of its own. Their subclasses do more (timm's has an activation inside)."""
+CONVOLUTIONS = (nn.Conv2d, BiasedConv2d)
+"""Convolutions that do nothing else: two of them add up to a third."""
 
 
 class Unit(NamedTuple):
@@ -45,7 +46,7 @@ def find_units(model: Segmenter) -> list[Unit]:
     """Return the 3×3 convolutions of backbone and decoder with their norms; tried on the meta device, at no cost.
 
     A convolution without a BatchNorm after it (GroupNorm, LayerNorm, nothing) is doubled alone. One that does more
-    than ``nn.Conv2d`` is left as it is: two of those need not add up to a third.
+    than ``nn.Conv2d`` is left as it is.
     """
     trial = copy.deepcopy(model).to("meta").eval()
     with torch.no_grad(), _Watch(trial) as watch:

@@ -8,29 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from faircl import kernels
 
-_recorded = ContextVar("recorded", default=False)
+
+class _Recording:
+    """Known to all threads: backward passes, which may compute forward ones again, have their own."""
+
+    on: ClassVar[bool] = False
 
 
 @contextmanager
 def recording() -> Iterator[None]:
     """Mark passes that are recorded, or warm up for it."""
-    token = _recorded.set(True)
+    before, _Recording.on = _Recording.on, True
     try:
         yield
     finally:
-        _recorded.reset(token)
+        _Recording.on = before
 
 
 def by_kernels(x: Tensor, *parts: nn.Module) -> bool:
     """Whether kernels may take the place of some modules: in a recording, where they run, if nobody listens."""
-    if torch.compiler.is_compiling() or not (_recorded.get() and kernels.usable(x)):
+    if torch.compiler.is_compiling() or not (_Recording.on and kernels.usable(x)):
         return False
     return not any(map(is_heard, parts))
 

@@ -17,6 +17,7 @@ from faircl.models.depth import speed_up_depth
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.names import segformer_library_names, segformer_names
 from faircl.models.norms import speed_up_norms
+from faircl.models.recorded import is_heard
 from faircl.models.resize import resize
 from faircl.models.segmenter import Segmenter
 from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
@@ -160,13 +161,18 @@ class MixTransformer(nn.Module):
     def _stages(self, image: Tensor) -> tuple[Tensor, ...]:
         x, stages = image, []
         for stage in self.stages:
-            tokens, height, width = stage.patch_embeddings(x)
-            for block in stage.blocks:
-                tokens = block(tokens, height, width)
-            # In channels_last, as the convolutions after it have it; transformers' own forward copies it out of that.
-            x = stage.layer_norm(tokens).transpose(1, 2).unflatten(2, (height, width))
+            x = stage(x) if is_heard(stage) else _stage(stage, x)
             stages.append(x)
         return tuple(stages)
+
+
+def _stage(stage: Any, x: Tensor) -> Tensor:
+    """Return what a stage does, in channels_last, as the convolutions after it have it: its own forward copies that."""
+    tokens, height, width = stage.patch_embeddings(x)
+    for block in stage.blocks:
+        tokens = block(tokens, height, width)
+    y: Tensor = stage.layer_norm(tokens).transpose(1, 2).unflatten(2, (height, width))
+    return y
 
 
 def _imagenet(variant: str) -> State:
