@@ -35,13 +35,13 @@ def norm_relu(x: Tensor, norm: nn.Module, relu: nn.Module | None) -> Tensor:
 
 def in_a_row(x: Tensor, row: nn.Sequential) -> Tensor:
     """Return row(x), the row being a convolution, a norm and whatever comes then, ReLU at first."""
-    if len(row) < 2 or is_heard(row):
+    layers = list(row)
+    if len(layers) < 2 or is_heard(row):
         whole: Tensor = row(x)
         return whole
-    conv, norm, *rest = row
-    relu = rest.pop(0) if rest and type(rest[0]) is nn.ReLU else None
-    x = norm_relu(conv(x), norm, relu)
-    for layer in rest:
+    rectified = len(layers) > 2 and type(layers[2]) is nn.ReLU
+    x = norm_relu(layers[0](x), layers[1], layers[2] if rectified else None)
+    for layer in layers[3 if rectified else 2 :]:
         x = layer(x)
     return x
 
