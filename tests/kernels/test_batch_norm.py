@@ -17,12 +17,13 @@ from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.recorded import recording
 
 kernel = pytest.importorskip("faircl.kernels.batch_norm", reason="Triton comes with torch for Linux alone")
+rows = pytest.importorskip("faircl.kernels.rows", reason="Triton comes with torch for Linux alone")
 
 
 @pytest.fixture
 def by_kernels(by_kernels, monkeypatch):
-    monkeypatch.setattr(kernel, "TILE", 64)  # so that a map has many tiles,
-    monkeypatch.setattr(kernel, "PROGRAMS", 6)  # and a program several
+    monkeypatch.setattr(rows, "TILE", 64)  # so that a map has many tiles,
+    monkeypatch.setattr(rows, "PROGRAMS", 6)  # and a program several
     monkeypatch.setattr(kernel, "CHANNELS", 4)
 
 
@@ -82,10 +83,9 @@ def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels)
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6), st.integers(2, 6), st.booleans(), st.integers(0, 99))
 @settings(max_examples=20, deadline=None)
-def test_any_shape(images, planes, height, columns, training, seed):
-    with pytest.MonkeyPatch.context() as patch, recording():
-        patch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
-        patch.setattr(kernel, "TILE", 32)
+def test_any_shape(in_place, images, planes, height, columns, training, seed):
+    with in_place() as patch:
+        patch.setattr(rows, "TILE", 32)
         patch.setattr(kernel, "CHANNELS", 8)
         block = drawn(Bottleneck(4 * planes, planes), seed).train(training and images * height > 1)
         x = packed(images, 4 * planes, height, columns, seed=seed)
@@ -136,24 +136,16 @@ def test_decoders(make, shapes, norms, monkeypatch, recorded):
     close(*results, 1e-4, whole=True)
 
 
-@pytest.mark.parametrize("heard", [False, True])
-def test_rows_of_modules(heard, by_kernels, monkeypatch):
-    """What comes after the norm may be anything; who listens to the row hears it."""
-    used, original, calls = [], kernel.norm_relu, []
-    monkeypatch.setattr(
-        kernel, "norm_relu", lambda *given, **more: used.append(more["cut"]) or original(*given, **more)
-    )
+def test_rows_of_modules(by_kernels, monkeypatch):
+    """What comes after the norm may be anything."""
+    used, original = [], kernel.norm_relu
+    monkeypatch.setattr(kernel, "norm_relu", lambda *given, cut: used.append(cut) or original(*given, cut=cut))
     x = packed(2, 4, 6, 6)
     for after in ([], [nn.ReLU()], [nn.GELU()], [nn.ReLU(), nn.Hardtanh()], [nn.LeakyReLU(), nn.ReLU()]):
-        row = drawn(nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), *after))
-        exact = copy.deepcopy(row).double()(x.double())
-        if heard:
-            row.register_forward_hook(lambda *_: calls.append(1))
-        close([module.in_a_row(x, row)], [exact], 1e-4)
-    assert used == ([] if heard else [False, True, False, True, False])
-    assert len(calls) == 5 * heard
-    alone = nn.Sequential(nn.Conv2d(4, 4, 1))
-    assert torch.equal(module.in_a_row(x, alone), alone(x))
+        row = drawn(module.NormedRow(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), *after))
+        plain = nn.Sequential(*copy.deepcopy(row)).double()
+        close([row(x)], [plain(x.double())], 1e-4)
+    assert used == [False, True, False, True, False]
 
 
 def test_one_value_has_no_variance(by_kernels):

@@ -13,22 +13,23 @@ from faircl.models import biases
 from faircl.models.segformer import SegFormer, SegFormerConfig
 
 kernel = pytest.importorskip("faircl.kernels.column_sums", reason="Triton comes with torch for Linux alone")
+rows = pytest.importorskip("faircl.kernels.rows", reason="Triton comes with torch for Linux alone")
 
 
 @pytest.fixture
 def by_kernels(by_kernels, monkeypatch):
-    monkeypatch.setattr(kernel, "TILE", 32)
-    monkeypatch.setattr(kernel, "PROGRAMS", 6)
+    monkeypatch.setattr(rows, "TILE", 32)
+    monkeypatch.setattr(rows, "PROGRAMS", 6)
 
 
 @given(st.integers(1, 70), st.integers(1, 20), st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_sums_of_columns(rows, width, seed):
-    x = torch.randn((rows, width), generator=torch.Generator().manual_seed(seed))
+def test_sums_of_columns(length, width, seed):
+    x = torch.randn((length, width), generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "TILE", 16)
-        patch.setattr(kernel, "CHANNELS", 8)
-        patch.setattr(kernel, "PROGRAMS", 5)
+        patch.setattr(rows, "TILE", 16)
+        patch.setattr(kernel, "COLUMNS", 8)
+        patch.setattr(rows, "PROGRAMS", 5)
         torch.testing.assert_close(kernel.column_sums(x).double(), x.double().sum(0), atol=1e-5, rtol=1e-5)
 
 

@@ -11,7 +11,6 @@ from torch import nn
 from faircl import kernels
 from faircl.models import batch_norm as module
 from faircl.models.backbones import ResNet
-from faircl.models.recorded import recording
 
 kernel = pytest.importorskip("faircl.kernels.stem", reason="Triton comes with torch for Linux alone")
 
@@ -63,9 +62,8 @@ def test_values_gradients_and_statistics_equal_float64(shape, training, by_kerne
 
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(2, 11), st.integers(2, 11), st.booleans(), st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_any_shape(images, width, height, columns, training, seed):
-    with pytest.MonkeyPatch.context() as patch, recording():
-        patch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
+def test_any_shape(in_place, images, width, height, columns, training, seed):
+    with in_place() as patch:
         patch.setattr(kernel, "TILE", 128)
         compare((images, width, height, columns), training, seed)
 

@@ -19,12 +19,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-TILE = 4096
-"""Numbers of a tile."""
+from faircl.kernels.rows import Rows, rows_of
+
 CHANNELS = 128
 """Channels of a tile, at most: a row of it is then 256 bytes in 16 bits."""
-PROGRAMS = 1024
-"""Programs that add up, about; fewer for each channel where there are many channels."""
 
 
 class Norm(NamedTuple):
@@ -188,16 +186,15 @@ def _spread(
 @torch.no_grad()
 def moments(x: Tensor, eps: float, running_mean: Tensor, running_var: Tensor, momentum: float) -> tuple[Tensor, Tensor]:
     """Return μ and s of a batch, float32; move the running mean and variance, in place."""
-    rows, width, tile = _rows(x)
-    programs = _programs(rows, width, tile)
-    means, squares = torch.empty((2, programs, width), dtype=torch.float32, device=x.device).unbind()
+    tiles = _rows(x)
+    programs, _ = tiles.adders
+    means, squares = torch.empty((2, programs, tiles.width), dtype=torch.float32, device=x.device).unbind()
     numbers = torch.empty(programs, dtype=torch.float32, device=x.device)
-    blocks = triton.cdiv(width, tile["tile_width"])
-    _moments[(programs, blocks)](x, numbers, means, squares, rows, width, **tile)
-    mean, scale = torch.empty((2, width), dtype=torch.float32, device=x.device).unbind()
-    _finish[(triton.cdiv(width, 8),)](
-        numbers, means, squares, mean, scale, running_mean, running_var, programs, rows, width, eps, momentum,
-        tile_rows=triton.next_power_of_2(programs), tile_width=8,
+    _moments[tiles.adders](x, numbers, means, squares, tiles.rows, tiles.width, **tiles.tile)
+    mean, scale = torch.empty((2, tiles.width), dtype=torch.float32, device=x.device).unbind()
+    _finish[(triton.cdiv(tiles.width, 8),)](
+        numbers, means, squares, mean, scale, running_mean, running_var, programs, tiles.rows, tiles.width, eps,
+        momentum, tile_rows=triton.next_power_of_2(programs), tile_width=8,
     )  # fmt: skip
     return mean, scale
 
@@ -290,11 +287,11 @@ def norm_add_relu(x: Tensor, norm: Norm, other: Tensor) -> Tensor:
 
 
 def _applied(x: Tensor, norm: Norm, other: Tensor | None = None, cut: bool = True) -> Tensor:
-    rows, width, tile = _rows(x)
+    tiles = _rows(x)
     y = torch.empty_like(x)
-    _apply[_grid(rows, width, tile)](
-        x, x if other is None else other, y, norm.mean, norm.scale, norm.weight, norm.bias, rows, width,
-        added=other is not None, cut=cut, **tile,
+    _apply[tiles.grid](
+        x, x if other is None else other, y, norm.mean, norm.scale, norm.weight, norm.bias, tiles.rows, tiles.width,
+        added=other is not None, cut=cut, **tiles.tile,
     )  # fmt: skip
     return y
 
@@ -303,20 +300,20 @@ def _norm_gradients(
     grad: Tensor, x: Tensor, norm: Norm, out: Tensor | None = None, cut: bool = True
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return gradients of x, of what was added, of weight and of bias; ``out``, the sum's, says where ReLU cut."""
-    rows, width, tile = _rows(x)
+    tiles = _rows(x)
     grad = grad.contiguous(memory_format=torch.channels_last)
-    programs, added = _programs(rows, width, tile), out is not None
-    above = x if out is None else out
-    parts = torch.empty((2, programs, width), dtype=torch.float32, device=x.device)
-    _sums[(programs, triton.cdiv(width, tile["tile_width"]))](
-        grad, x, above, norm.mean, norm.scale, norm.weight, norm.bias, parts, rows, width, added=added, cut=cut, **tile
+    added, above = out is not None, x if out is None else out
+    parts = torch.empty((2, tiles.adders[0], tiles.width), dtype=torch.float32, device=x.device)
+    _sums[tiles.adders](
+        grad, x, above, norm.mean, norm.scale, norm.weight, norm.bias, parts, tiles.rows, tiles.width, added=added,
+        cut=cut, **tiles.tile,
     )  # fmt: skip
     totals = parts.sum(1)
     of_x = torch.empty_like(x)
     of_other = torch.empty_like(x) if added else of_x
-    _spread[_grid(rows, width, tile)](
-        grad, x, above, of_x, of_other, norm.mean, norm.scale, norm.weight, norm.bias, totals, rows, width,
-        1 / rows if norm.of_batch else 0.0, added=added, cut=cut, **tile,
+    _spread[tiles.grid](
+        grad, x, above, of_x, of_other, norm.mean, norm.scale, norm.weight, norm.bias, totals, tiles.rows, tiles.width,
+        1 / tiles.rows if norm.of_batch else 0.0, added=added, cut=cut, **tiles.tile,
     )  # fmt: skip
     of_bias, of_weight = totals.to(norm.weight.dtype).unbind()
     return of_x, of_other, of_weight, of_bias
@@ -327,18 +324,5 @@ def _convolution(window: Window) -> tuple[Any, ...]:
     return (*map(list, window[:3]), False, [0, 0], window.groups)
 
 
-def _rows(x: Tensor) -> tuple[int, int, dict[str, int]]:
-    """Return rows and channels of a map, and the size of a tile."""
-    width = x.shape[1]
-    wide = min(triton.next_power_of_2(width), CHANNELS)
-    return x.numel() // width, width, {"tile_rows": max(TILE // wide, 1), "tile_width": wide}
-
-
-def _grid(rows: int, width: int, tile: dict[str, int]) -> tuple[int, int]:
-    return triton.cdiv(rows, tile["tile_rows"]), triton.cdiv(width, tile["tile_width"])
-
-
-def _programs(rows: int, width: int, tile: dict[str, int]) -> int:
-    """Return how many programs add up a channel."""
-    tiles, blocks = _grid(rows, width, tile)
-    return min(tiles, max(PROGRAMS // blocks, 1))
+def _rows(x: Tensor) -> Rows:
+    return rows_of(x, x.shape[1], CHANNELS)

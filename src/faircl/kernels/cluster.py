@@ -24,6 +24,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from faircl.kernels.distances import distances, own_distance
 from faircl.models.inlet import Inlet, add_flat
 
 WHOLE = 256
@@ -58,67 +59,6 @@ BACKWARD_SINGLE = Sizes(pixels=64, prototypes=BLOCK, depth=32, channels=16, warp
 BEYOND = Sizes(pixels=128, prototypes=64, depth=32, channels=128, warps=8, stages=2)
 """Beyond WHOLE prototypes; channels are the width of an accumulator."""
 BEYOND_SINGLE = Sizes(pixels=64, prototypes=64, depth=32, channels=64, warps=8, stages=2)
-
-
-@triton.jit
-def _more(f, product, points, prototype, count, channel, width):
-    """Add f·p for some channels: (pixels, depth), (depth, block) to (pixels, block)."""
-    place = prototype[None, :] * width + channel[:, None]
-    known = (prototype < count)[None, :] & (channel < width)[:, None]
-    return tl.dot(f, tl.load(points + place, mask=known, other=0.0), product, input_precision="ieee")
-
-
-@triton.jit
-def _distance(product, norm, squares, largest, prototype, count):
-    """√(‖f‖² + ‖p‖² − 2·f·p) of a tile of pixels and a block of prototypes, not below rounding.
-
-    Prototypes that are not active, or not there, are infinitely far: so their ``squares`` say.
-    """
-    square = tl.load(squares + prototype, mask=prototype < count, other=float("inf"))
-    # The sum is exact up to the rounding of its largest part, so no distance is below that.
-    floor = tl.maximum((norm + tl.load(largest)) * 1.1920929e-07, 1.1754944e-38)
-    return tl.sqrt(tl.maximum(norm[:, None] + square[None, :] - 2 * product, floor[:, None]))
-
-
-@triton.jit
-def _distances(
-    base, at, there, points, squares, largest, first, count, width, step, pixels: tl.constexpr,
-    block: tl.constexpr, rest: tl.constexpr, depth: tl.constexpr,
-):  # fmt: skip
-    """Return distances of a tile of pixels to two blocks of prototypes: (pixels, block), (pixels, rest or 1)."""
-    prototype, further = first + tl.arange(0, block), first + block + tl.arange(0, max(rest, 1))
-    inner = tl.arange(0, depth)
-    product = tl.zeros((pixels, block), tl.float32)
-    others = tl.zeros((pixels, max(rest, 1)), tl.float32)
-    norm = tl.zeros((pixels,), tl.float32)
-    for start in range(0, width, depth):
-        channel = start + inner
-        f = tl.load(base + at, mask=there[:, None] & (channel < width)[None, :], other=0.0)
-        product = _more(f, product, points, prototype, count, channel, width)
-        if rest > 0:
-            others = _more(f, others, points, further, count, channel, width)
-        deep = f.to(tl.float32)
-        norm += tl.sum(deep * deep, 1)
-        base += depth * step
-    near = _distance(product, norm, squares, largest, prototype, count)
-    if rest > 0:
-        others = _distance(others, norm, squares, largest, further, count)
-    return near, others
-
-
-@triton.jit
-def _own_distance(base, at, there, points, label, width, step, pixels: tl.constexpr, depth: tl.constexpr):
-    """‖f − p_y‖ of a tile of pixels, from the differences."""
-    inner = tl.arange(0, depth)
-    square = tl.zeros((pixels,), tl.float32)
-    for start in range(0, width, depth):
-        channel = start + inner
-        inside = there[:, None] & (channel < width)[None, :]
-        f = tl.load(base + at, mask=inside, other=0.0)
-        p = tl.load(points + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
-        square += tl.sum((f - p) * (f - p), 1)
-        base += depth * step
-    return tl.sqrt(square)
 
 
 @triton.jit
@@ -195,7 +135,7 @@ def _forward(
     pull = tl.zeros((pixels,), tl.float32)
     push = tl.zeros((pixels,), tl.float32)
     for first in range(0, count, block + rest):
-        near, others = _distances(
+        near, others = distances(
             base, at, there, points, squares, largest, first, count, width, per_channel, pixels, block, rest, depth
         )
         pulled, pushed = _pulled_and_pushed(near, label, reach, first, short)
@@ -206,7 +146,7 @@ def _forward(
             pull += pulled
             push += pushed
     if not short:
-        pull = _own_distance(base, at, there, points, label, width, per_channel, pixels, depth)
+        pull = own_distance(base, at, there, points, label, width, per_channel, pixels, depth)
         pull = tl.where(label >= 0, pull, 0.0)
     slot = sums + 2 * (image * tl.num_programs(0) + tile)
     tl.store(slot, tl.sum(pull, 0))
@@ -235,10 +175,10 @@ def _backward(
     scale = tl.load(weights + 2)
     own_rate = tl.zeros((pixels,), tl.float32)
     if not short:
-        own = _own_distance(base, at, there, points, label, width, per_channel, pixels, depth)
+        own = own_distance(base, at, there, points, label, width, per_channel, pixels, depth)
         own_rate = tl.where(label >= 0, tl.load(weights), 0.0) / tl.maximum(own, 1.1754944e-38)
     if whole:
-        near, others = _distances(
+        near, others = distances(
             base, at, there, points, squares, largest, 0, count, width, per_channel, pixels, block, rest, depth
         )
         rate = _rates(near, label, weights, margin, 0, kind, short)
@@ -263,7 +203,7 @@ def _backward(
         drawn = tl.zeros((pixels, channels), tl.float32)
         total = tl.zeros((pixels,), tl.float32)
         for first in range(0, count, block):
-            near, _ = _distances(
+            near, _ = distances(
                 base, at, there, points, squares, largest, first, count, width, per_channel, pixels, block, 0, depth
             )
             rate = _rates(near, label, weights, margin, first, kind, short)

@@ -11,12 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 4096
-"""Numbers of a tile."""
-CHANNELS = 64
+from faircl.kernels.rows import rows_of
+
+COLUMNS = 64
 """Columns of a tile, at most."""
-PROGRAMS = 1024
-"""Programs, about; fewer for each column where there are many columns."""
 
 
 @triton.jit
@@ -33,10 +31,7 @@ def _add_up(x, parts, rows, width, tile_rows: tl.constexpr, tile_width: tl.const
 
 def column_sums(x: Tensor) -> Tensor:
     """Return the sums (C,) in float32 over the rows of x (N, C), one after the other in memory."""
-    rows, width = x.shape
-    wide = min(triton.next_power_of_2(width), CHANNELS)
-    tile_rows, blocks = max(TILE // wide, 1), triton.cdiv(width, wide)
-    programs = min(triton.cdiv(rows, tile_rows), max(PROGRAMS // blocks, 1))
-    parts = torch.empty((programs, width), dtype=torch.float32, device=x.device)
-    _add_up[(programs, blocks)](x, parts, rows, width, tile_rows=tile_rows, tile_width=wide)
+    cut = rows_of(x, x.shape[1], COLUMNS)
+    parts = torch.empty((cut.adders[0], cut.width), dtype=torch.float32, device=x.device)
+    _add_up[cut.adders](x, parts, cut.rows, cut.width, **cut.tile)
     return parts.sum(0)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.models.segmentation import deeplabv3
 
-from faircl.models.batch_norm import in_a_row, norm_relu
+from faircl.models.batch_norm import NormedRow, norm_relu
 from faircl.models.resize import resize
 
 WIDTH = 256
@@ -40,18 +40,20 @@ class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
 
     def __init__(self, width: int, rates: Sequence[int]) -> None:
         super().__init__(width, list(rates), WIDTH)
+        for row in (*self.convs[:-1], self.project):
+            row.__class__ = NormedRow
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, 256, h, w)."""
         *local, pool = self.convs
         check_pooled_norm(x, pool[2])
-        branches = [in_a_row(x, branch) for branch in local]
+        branches = [conv(x) for conv in local]
         pooled = x
         for layer in pool:  # not its own forward, which interpolates
             pooled = layer(pooled)
         # In the branches' layout: torch.cat would change theirs for that of one value over and over.
-        joined = torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1)
-        return in_a_row(joined, self.project)
+        y: Tensor = self.project(torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1))
+        return y
 
 
 class MiBHead(nn.Module):
@@ -109,16 +111,7 @@ class DeepLabPlusHead(nn.Module):
 def conv_norm(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
     """Return convolution, BatchNorm and ReLU."""
     conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
-    return ConvNormRelu(conv, nn.BatchNorm2d(outputs), nn.ReLU())
-
-
-class ConvNormRelu(nn.Sequential):
-    """Three modules in a row. Shapes: (B, C, H, W) to (B, D, H', W')."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return relu(norm(conv(x)))."""
-        conv, norm, relu = self
-        return norm_relu(conv(x), norm, relu)
+    return NormedRow(conv, nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 def check_pooled_norm(x: Tensor, norm: nn.Module) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.models.resnet import Bottleneck
 
-from faircl.models.batch_norm import in_a_row, norm_add_relu, norm_relu_conv, norm_relu_pool
+from faircl.models.batch_norm import NormedRow, norm_add_relu, norm_relu_conv, norm_relu_pool
 
 BackboneName = Literal["resnet50", "resnet101", "mobilenet_v2"]
 Block = Literal["v1.5", "v1"]
@@ -38,6 +38,8 @@ class ResNet(nn.Module):
                 first.conv1.stride, first.conv2.stride = first.conv2.stride, first.conv1.stride
         for each in self.blocks():
             each.__class__ = LeanBottleneck
+            if isinstance(each.downsample, nn.Sequential):
+                each.downsample.__class__ = NormedRow
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the four stages."""
@@ -67,8 +69,7 @@ class LeanBottleneck(Bottleneck):  # type: ignore[misc]  # torchvision has no ty
         """Return relu(x' + the branch of three convolutions), x' being x or its projection."""
         y = norm_relu_conv(self.conv1(x), self.bn1, self.relu, self.conv2)
         y = norm_relu_conv(y, self.bn2, self.relu, self.conv3)
-        other = x if self.downsample is None else in_a_row(x, self.downsample)
-        return norm_add_relu(y, self.bn3, other, self.relu)
+        return norm_add_relu(y, self.bn3, x if self.downsample is None else self.downsample(x), self.relu)
 
 
 class MobileNetV2(nn.Module):

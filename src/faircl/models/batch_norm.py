@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from faircl.models.recorded import by_kernels, is_heard
+from faircl.models.recorded import by_kernels
 
 if TYPE_CHECKING:
     from faircl.kernels.batch_norm import Norm
@@ -33,17 +33,17 @@ def norm_relu(x: Tensor, norm: nn.Module, relu: nn.Module | None) -> Tensor:
     return batch_norm.norm_relu(x, _taken(x, norm), cut=relu is not None)
 
 
-def in_a_row(x: Tensor, row: nn.Sequential) -> Tensor:
-    """Return row(x), the row being a convolution, a norm and whatever comes then, ReLU at first."""
-    layers = list(row)
-    if len(layers) < 2 or is_heard(row):
-        whole: Tensor = row(x)
-        return whole
-    rectified = len(layers) > 2 and type(layers[2]) is nn.ReLU
-    x = norm_relu(layers[0](x), layers[1], layers[2] if rectified else None)
-    for layer in layers[3 if rectified else 2 :]:
-        x = layer(x)
-    return x
+class NormedRow(nn.Sequential):
+    """Modules in a row: a convolution, a norm and whatever comes then, ReLU at first. Shapes: (B, …) to (B, …)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what ``nn.Sequential`` returns."""
+        layers = list(self)
+        rectified = len(layers) > 2 and type(layers[2]) is nn.ReLU
+        x = norm_relu(layers[0](x), layers[1], layers[2] if rectified else None)
+        for layer in layers[3 if rectified else 2 :]:
+            x = layer(x)
+        return x
 
 
 def norm_relu_conv(x: Tensor, norm: nn.Module, relu: nn.Module, conv: nn.Module) -> Tensor:
