@@ -2,11 +2,10 @@
 
 import pytest
 import torch
+from compiler_tester import CompiledTrainingTester, CompilerTester
 from network_tester import (
     AttentionTester,
     Case,
-    CompiledTrainingTester,
-    CompilerTester,
     NetworkTester,
     images,
     lively,

@@ -192,3 +192,10 @@ def dinos(request, tmp_path_factory):
     plain = dino(request.param)
     path = write(plain.state_dict(), tmp_path_factory.mktemp("dino") / "dino.safetensors")
     return request.param, plain, loaded(DINO_CONFIG[request.param], path)
+
+
+def one_sentence(message, source):
+    assert "\n" not in message
+    assert message.endswith(".")
+    assert not message.endswith("..")
+    assert str(source) in message
