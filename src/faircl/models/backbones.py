@@ -37,9 +37,7 @@ class ResNet(nn.Module):
                 first: Any = layer[0]
                 first.conv1.stride, first.conv2.stride = first.conv2.stride, first.conv1.stride
         for each in self.blocks():
-            each.__class__ = LeanBottleneck
-            if isinstance(each.downsample, nn.Sequential):
-                each.downsample.__class__ = NormedRow
+            make_lean(each)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the four stages."""
@@ -70,6 +68,13 @@ class LeanBottleneck(Bottleneck):  # type: ignore[misc]  # torchvision has no ty
         y = norm_relu_conv(self.conv1(x), self.bn1, self.relu, self.conv2)
         y = norm_relu_conv(y, self.bn2, self.relu, self.conv3)
         return norm_add_relu(y, self.bn3, x if self.downsample is None else self.downsample(x), self.relu)
+
+
+def make_lean(block: nn.Module) -> None:
+    """Turn torchvision's bottleneck into the lean one, in place."""
+    block.__class__ = LeanBottleneck
+    if isinstance(block.downsample, nn.Sequential):
+        block.downsample.__class__ = NormedRow
 
 
 class MobileNetV2(nn.Module):
