@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from faircl.data.scenes import SceneData
 from faircl.metrics import ConfusionMatrix, iou
+from faircl.readers.scenes import SceneData
 
 NAMES = ("fine-tune", "FairCL", "FairCL without fairness", "joint")
 

@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from faircl.data.coding import Counted
-from faircl.data.count_pool import look_in_processes
-from faircl.data.folder import FolderData
+from faircl.data.counting_pool import look_in_processes
+from faircl.data.mask_coding import Counted
 from faircl.data.masks import decode_raster, write_mask
+from faircl.readers.folder import FolderData
 
 CLASSES, HEIGHT, WIDTH = 21, 375, 500
 
@@ -78,8 +78,8 @@ def index(root: Path, cache: Path) -> dict[str, float]:
     """Index as every command does, in a process of its own; return its seconds and its memory with its workers'."""
     program = (
         "import json, resource, sys, time\n"
-        "from faircl.data.folder import FolderData\n"
-        "from faircl.data.index import index_labels\n"
+        "from faircl.readers.folder import FolderData\n"
+        "from faircl.data.label_index import index_labels\n"
         "started = time.perf_counter()  # as on the other side, which has imported all this too\n"
         "index = index_labels(FolderData(sys.argv[1]), 'train')\n"
         "seconds = time.perf_counter() - started\n"

@@ -23,15 +23,21 @@ use_memory_well()
 
 import torch  # noqa: E402
 
-from faircl.config import parse_config  # noqa: E402
-from faircl.engine import bench, graphs  # noqa: E402
-from faircl.engine.environment import environment  # noqa: E402
+from faircl.acceleration import batch_norm  # noqa: E402
+from faircl.acceleration import bias as biases  # noqa: E402
+from faircl.acceleration import cuda_graphs as graphs  # noqa: E402
+from faircl.acceleration import layer_norm as norms  # noqa: E402
+from faircl.acceleration import recording as recorded  # noqa: E402
+from faircl.bench import step as bench  # noqa: E402
+from faircl.config.run import parse_config  # noqa: E402
 from faircl.engine.network import build_model  # noqa: E402
 from faircl.engine.runtime import make_fabric, process_settings  # noqa: E402
-from faircl.losses import binary, cluster, consistency, scores  # noqa: E402
-from faircl.methods.faircl import FairCL  # noqa: E402
-from faircl.models import aspp, backbones, batch_norm, biases, mlp_decoder, norms, recorded, segformer, segmenter  # noqa: E402
+from faircl.losses import binary, cluster, consistency  # noqa: E402
+from faircl.losses import pixel_scores as scores  # noqa: E402
+from faircl.methods.faircl.method import FairCL  # noqa: E402
+from faircl.models import aspp, backbones, mlp_decoder, segformer, segmenter  # noqa: E402
 from faircl.progress import ConsoleReporter  # noqa: E402
+from faircl.runs.environment import environment  # noqa: E402
 
 MODELS = {
     "deeplab": {"name": "deeplabv3", "backbone": "resnet101", "stride": 16},

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from faircl.report.plots import bound_curves
-from faircl.report.run import TrainRecord, load_run
+from faircl.runs.run import TrainRecord, load_run
 
 THEME = """<style>svg { color: #1c1e21; background: #ffffff }
 @media (prefers-color-scheme: dark) { svg { color: #e4e6ea; background: #1e2129 } }</style>"""

@@ -18,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.index import LabelIndex, index_labels
+from faircl.data.class_stats import data_stats
+from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.masks import VOID_COLOUR
-from faircl.data.sample import BACKGROUND, IGNORE, Mask, Sample
-from faircl.data.scenes import SceneData
-from faircl.data.stats import data_stats
+from faircl.data.sample import Sample
+from faircl.labels import BACKGROUND, IGNORE, Mask, apply_table
+from faircl.loading.transforms import CentreCrop
+from faircl.readers.scenes import SceneData
 from faircl.report.data_plots import write_distribution
 from faircl.report.style import INK
-from faircl.scenario import CONVENTIONS, FULL, Scenario, apply_table, build_scenario, split_classes
+from faircl.scenario import CONVENTIONS, FULL, Scenario, build_scenario, split_classes
 from faircl.scenario.scenario import Setting
-from faircl.transforms import CentreCrop
 
 Picture = NDArray[np.uint8]  # (H, W, 3)
 

@@ -88,7 +88,7 @@ def tiny_config() -> Callable[..., object]:
 
     It is on scenes, on the folder ``root``, or on other ``data``.
     """
-    from faircl.config import load_config
+    from faircl.config.run import load_config
 
     def load(*settings: str, recipe: str = "demo", root: Path | None = None, data: str = ""):
         data = data or (f"data={{name: folder, root: '{root}'}}" if root else "")
@@ -144,8 +144,8 @@ def cli(monkeypatch, capfd) -> Callable[..., Result]:
 
 @pytest.fixture(scope="session")
 def _street(tmp_path_factory) -> Path:
-    from faircl.data.scenes import SceneData
-    from faircl.data.write import write_folder
+    from faircl.readers.scenes import SceneData
+    from faircl.readers.write_folder import write_folder
 
     root = tmp_path_factory.mktemp("street") / "data"
     write_folder(SceneData(24, 8, 32), ("train", "test"), root, Silent())

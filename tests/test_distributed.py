@@ -5,11 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from faircl.data.index import index_labels
-from faircl.data.loader import AssignedLabels
-from faircl.data.sample import IGNORE
-from faircl.data.sampling import CountedBatches, Shuffled, Stream
-from faircl.data.scenes import SceneData
+from faircl.data.label_index import index_labels
 from faircl.distributed import (
     gather,
     gather_objects,
@@ -23,6 +19,9 @@ from faircl.distributed import (
 )
 from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.errors import UserError
+from faircl.labels import IGNORE
+from faircl.loading.loader import AssignedLabels
+from faircl.loading.samplers import CountedBatches, Shuffled, Stream
 from faircl.losses import class_histogram, kl_from_uniform
 from faircl.losses.cross_entropy import pixel_cross_entropy
 from faircl.losses.imbalance import tilted_mean
@@ -30,6 +29,7 @@ from faircl.methods.assignment import Assignment, RejectingAssigner
 from faircl.models.small import Small, SmallConfig
 from faircl.progress import Silence
 from faircl.prototypes import PrototypeBank, sample_keys
+from faircl.readers.scenes import SceneData
 from faircl.scenario import build_scenario
 from processes import start
 

@@ -7,11 +7,11 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
 
+from faircl.config.schema import TrainConfig
 from faircl.distributed import gather_objects, leave
 from faircl.engine.network import synchronise_norm, synchronised
 from faircl.engine.runtime import _BUFFERS_STAY, OutputAsComputed
 from faircl.models.small import Small, SmallConfig
-from faircl.sections import TrainConfig
 from processes import environment, meeting_place
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
-from faircl.config import load_config
+from faircl.config.run import load_config
 from faircl.engine.trainer import train
 from processes import start
 

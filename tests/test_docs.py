@@ -16,11 +16,11 @@ import yaml
 from PIL import Image
 from pydantic import BaseModel
 
-from faircl.data.findings import KINDS
-from faircl.data.readers import ReaderConfig
-from faircl.methods.faircl import FairCLConfig
+from faircl.config.schema import BalanceConfig, EvalConfig, MemoryConfig, OptimConfig, ScenarioConfig, TrainConfig
+from faircl.integrity.findings import KINDS
+from faircl.methods.faircl.method import FairCLConfig
+from faircl.readers.base import ReaderConfig
 from faircl.registry import METHODS, MODELS, READERS
-from faircl.sections import BalanceConfig, EvalConfig, MemoryConfig, OptimConfig, ScenarioConfig, TrainConfig
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

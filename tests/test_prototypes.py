@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.prototypes import PrototypeBank, sample_keys
 
 

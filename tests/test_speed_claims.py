@@ -8,10 +8,10 @@ import pytest
 import torch
 import typer
 
+from faircl.bench.input import InputSpeed
+from faircl.bench.loss import LossCost
+from faircl.bench.step import StepTime
 from faircl.cli.app import app
-from faircl.engine.bench import StepTime
-from faircl.engine.bench_input import InputSpeed
-from faircl.engine.bench_loss import LossCost
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "speed.py"
 

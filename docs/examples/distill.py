@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from faircl.data.loader import Batch
 from faircl.distributed import global_mean
+from faircl.loading.loader import Batch
 from faircl.methods.base import Method, MethodConfig, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 

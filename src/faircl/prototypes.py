@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from faircl.data.sample import BACKGROUND
 from faircl.distributed import gather, global_sum, rank, world_size
+from faircl.labels import BACKGROUND
 
 _KEY_BITS = 47
 """Bits of a key that choose: with the 16 bits of a label above them they fit into an int64."""

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from faircl.config import load_config
+from faircl.config.run import load_config
 from faircl.engine.network import build_model
 
 TINY = ("--batch", 2, "--size", 32, "--precision", "fp32", "--iterations", 1, "--rounds", 1)

@@ -131,7 +131,7 @@ def test_what_cannot_be_timed_is_one_sentence(command, args, words, refused):
     ],
 )
 def test_options_of_the_loss(args, words, refused, monkeypatch):
-    monkeypatch.setattr("faircl.engine.bench_loss.bench_loss", lambda *_: pytest.fail("timed"))
+    monkeypatch.setattr("faircl.bench.loss.bench_loss", lambda *_: pytest.fail("timed"))
     refused(words, "bench", "loss", *TINY, *args)
 
 

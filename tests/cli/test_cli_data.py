@@ -175,7 +175,7 @@ def test_a_split_that_is_not_there_is_a_finding(cli, street):
 def test_prepare(cli, refused, tmp_path, monkeypatch):
     called = []
     monkeypatch.setattr(
-        "faircl.data.voc_prepare.prepare_voc", lambda root, sbd, reporter: called.append((root, sbd)) or {"masks": 3}
+        "faircl.readers.voc_prepare.prepare_voc", lambda root, sbd, reporter: called.append((root, sbd)) or {"masks": 3}
     )
     args = ("data", "prepare", "voc", "--root", tmp_path / "voc", "--sbd", tmp_path / "sbd")
     assert parsed(cli(*args, "--json")) == {"masks": 3}

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from faircl.config import load_config, recipe_names
+from faircl.config.run import load_config, recipe_names
 
 STEP = {"step", "miou", "std", "gap", "error_gap", "worst", "classes"}
 

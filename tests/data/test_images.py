@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from faircl.data.folder import FolderData
 from faircl.data.images import RGB, ImageReading, read_image
 from faircl.data.masks import write_mask
-from faircl.data.readers import FolderConfig
 from faircl.errors import UserError
+from faircl.readers.base import FolderConfig
+from faircl.readers.folder import FolderData
 
 tifffile = pytest.importorskip("tifffile")
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from faircl.data.coding import MaskCoding
 from faircl.data.index_png import count_index_png, read_palette_png
+from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import write_mask
 from faircl.errors import UserError
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 from PIL import Image
 
-from faircl.data.batch import SentBatch
-from faircl.data.loader import Augmentation, StepDataset
-from faircl.data.readers import FolderConfig, SceneConfig
 from faircl.data.saliency import SaliencyMaps
-from faircl.data.sample import IGNORE
-from faircl.data.scenes import SceneData
 from faircl.errors import UserError
+from faircl.labels import IGNORE
+from faircl.loading.batch import SentBatch
+from faircl.loading.loader import Augmentation, StepDataset
+from faircl.readers.base import FolderConfig, SceneConfig
+from faircl.readers.scenes import SceneData
 
 WANTED = np.array([[0, 1, 1], [0, 0, 1]], np.uint16)
 

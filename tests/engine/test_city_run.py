@@ -3,17 +3,13 @@
 import json
 import math
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from trees import cityscapes_tree
 
-from faircl.data.catalog import CITYSCAPES_CITIES
-from faircl.engine.again import evaluate_again
+from faircl.engine.reevaluate import evaluate_again
+from faircl.readers.catalog import CITYSCAPES_CITIES
 
 LABEL_IDS = np.array([7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33, 0], np.uint8)
 QUICK = ("train.epochs=2", "train.later_epochs=1", "train.batch=2", "eval.batch=8")

@@ -8,15 +8,15 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from faircl.data.folder import FolderData
-from faircl.data.index import index_labels
+from faircl.data.label_index import index_labels
 from faircl.data.masks import write_mask
-from faircl.data.sample import IGNORE
-from faircl.engine.again import evaluate_again
 from faircl.engine.evaluate import evaluate, predict_masks
+from faircl.engine.reevaluate import evaluate_again
 from faircl.errors import UserError
+from faircl.labels import IGNORE
 from faircl.metrics import StepMetrics
 from faircl.models.small import Small, SmallConfig
+from faircl.readers.folder import FolderData
 from faircl.scenario import build_scenario
 
 SIZES = ((24, 40), (24, 40), (33, 17), (48, 48), (9, 21), (48, 48))

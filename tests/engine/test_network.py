@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from faircl.config.schema import TrainConfig
 from faircl.engine.network import (
     build_model,
     check_network,
@@ -14,7 +15,6 @@ from faircl.engine.network import (
 )
 from faircl.errors import UserError
 from faircl.registry import MODELS
-from faircl.sections import TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_which_networks_depend_on_the_number_of_processes(tiny_config, monkeypat
 
 
 def test_pretrained_weights_are_asked_for_at_the_first_step_alone(tiny_train, silent, tmp_path, monkeypatch):
-    import faircl.engine.again as again
+    import faircl.engine.reevaluate as again
     import faircl.engine.trainer as trainer
 
     asked = []

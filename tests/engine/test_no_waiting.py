@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from faircl.config import resolve
-from faircl.engine import bench
-from faircl.engine.bench import WARM, BenchSize, bench_step
+from faircl.bench import step as bench
+from faircl.bench.step import WARM, BenchSize, bench_step
+from faircl.config.run import resolve
 from faircl.engine.update import Updater
 from faircl.registry import METHODS
 

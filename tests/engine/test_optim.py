@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from faircl.config.schema import OptimConfig, PartRates
 from faircl.engine.optim import make_optimizer, make_schedule, rate_factor
 from faircl.errors import UserError
 from faircl.models.small import Small, SmallConfig
-from faircl.sections import OptimConfig, PartRates
 
 
 def network(heads=(3,)) -> Small:
@@ -118,14 +118,14 @@ def test_parameters_outside_the_parts_are_refused():
 
 @pytest.mark.parametrize("settings", [{"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)}, {"warmup": -1}])
 def test_values_that_torch_would_refuse_are_refused_by_the_configuration(settings):
-    from faircl.config import parse_config
+    from faircl.config.run import parse_config
 
     with pytest.raises(UserError, match="optim"):
         parse_config({"data": "scenes", "model": "small", "method": "finetune", "optim": settings})
 
 
 def test_nothing_left_to_train_is_refused():
-    from faircl.config import parse_config
+    from faircl.config.run import parse_config
 
     parts = {"backbone": 0, "decoder": 0, "new_classifier": 0}
     with pytest.raises(UserError, match=r"optim\.parts: .*nothing would be trained"):

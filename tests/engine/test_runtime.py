@@ -4,11 +4,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from faircl.engine.again import evaluate_again
+from faircl.config.schema import TrainConfig
+from faircl.engine.reevaluate import evaluate_again
 from faircl.engine.runtime import make_fabric, memory_in_words, only_first, process_settings, smallest_share
 from faircl.errors import UserError
 from faircl.progress import Silence
-from faircl.sections import TrainConfig
 
 
 def test_double_precision_holds_from_end_to_end(tiny_train, silent, tmp_path):

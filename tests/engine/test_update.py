@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from faircl.data.loader import Batch
+from faircl.config.schema import OptimConfig, TrainConfig
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import make_fabric
 from faircl.engine.update import Updater, without_gradient
+from faircl.loading.loader import Batch
 from faircl.losses import upsampled_cross_entropy
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.models.small import Small, SmallConfig
-from faircl.sections import OptimConfig, TrainConfig
 
 
 def network():

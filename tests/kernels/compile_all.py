@@ -10,7 +10,10 @@ from triton import compile as triton_compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from faircl.kernels import batch_norm, cluster, column_sums, consistency, layer_norm, resample, stem, upsampled, windows
+from faircl.kernels import add_upsampled as resample
+from faircl.kernels import batch_norm, cluster, column_sums, consistency, layer_norm, stem
+from faircl.kernels import resample_windows as windows
+from faircl.kernels import upsampled_logits as upsampled
 
 FLOATS = "offset total own grad_total grad_own parts weights_h weights_w squares largest sums weights mean scale"
 FLOATS += " weight bias grad_weight grad_bias lse colours pairs totals numbers means running_mean running_var"

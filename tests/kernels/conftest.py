@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from faircl import kernels
-from faircl.models.recorded import recording
+from faircl.acceleration.recording import recording
 
 
 @contextmanager

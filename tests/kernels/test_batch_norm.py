@@ -10,14 +10,14 @@ from torch import nn
 from torchvision.models.resnet import Bottleneck
 
 from faircl import kernels
-from faircl.models import batch_norm as module
+from faircl.acceleration import batch_norm as module
+from faircl.acceleration.recording import recording
 from faircl.models.aspp import DeepLabHead, DeepLabPlusHead
 from faircl.models.backbones import LeanBottleneck, ResNet, make_lean
 from faircl.models.mlp_decoder import MlpDecoder
-from faircl.models.recorded import recording
 
 kernel = pytest.importorskip("faircl.kernels.batch_norm", reason="Triton comes with torch for Linux alone")
-rows = pytest.importorskip("faircl.kernels.rows", reason="Triton comes with torch for Linux alone")
+rows = pytest.importorskip("faircl.kernels.row_tiles", reason="Triton comes with torch for Linux alone")
 
 
 @pytest.fixture

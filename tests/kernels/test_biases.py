@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from faircl import kernels
-from faircl.models import biases
+from faircl.acceleration import bias as biases
 from faircl.models.segformer import SegFormer, SegFormerConfig
 
 kernel = pytest.importorskip("faircl.kernels.column_sums", reason="Triton comes with torch for Linux alone")
-rows = pytest.importorskip("faircl.kernels.rows", reason="Triton comes with torch for Linux alone")
+rows = pytest.importorskip("faircl.kernels.row_tiles", reason="Triton comes with torch for Linux alone")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faircl import kernels
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses.cluster import _EuclideanSums, cluster_loss
 
 cluster = pytest.importorskip("faircl.kernels.cluster", reason="Triton comes with torch for Linux alone")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-resample = pytest.importorskip("faircl.kernels.resample", reason="Triton comes with torch for Linux alone")
+resample = pytest.importorskip("faircl.kernels.add_upsampled", reason="Triton comes with torch for Linux alone")
 
 SIZES = {
     "halves": ((8, 8), [(4, 4), (2, 2)]),

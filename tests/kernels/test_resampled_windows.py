@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faircl.data import windows as data
-from faircl.data.compact import SENT_IGNORE
-from faircl.data.windows import CutWindows, Numbers, Window
-from faircl.transforms import PAD_COLOUR, Crop
+from faircl.loading import windows as data
+from faircl.loading.compact_labels import SENT_IGNORE
+from faircl.loading.transforms import PAD_COLOUR, Crop
+from faircl.loading.windows import CutWindows, Numbers, Window
 
-kernel = pytest.importorskip("faircl.kernels.windows", reason="Triton comes with torch for Linux alone")
+kernel = pytest.importorskip("faircl.kernels.resample_windows", reason="Triton comes with torch for Linux alone")
 
 
 def cut(rng, size, scale=(0.4, 2.5), deep=False, whole=False):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from faircl import kernels
-from faircl.models import batch_norm as module
+from faircl.acceleration import batch_norm as module
 from faircl.models.backbones import ResNet
 
 kernel = pytest.importorskip("faircl.kernels.stem", reason="Triton comes with torch for Linux alone")

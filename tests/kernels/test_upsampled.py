@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 
-upsampled = pytest.importorskip("faircl.kernels.upsampled", reason="Triton comes with torch for Linux alone")
+upsampled = pytest.importorskip("faircl.kernels.upsampled_logits", reason="Triton comes with torch for Linux alone")
 
 CASES = {
     "integer scale": ((2, 2), (8, 8), 5, 0),

@@ -5,10 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faircl.data.sample import IGNORE
-from faircl.losses import cross_entropy, scores
+from faircl.labels import IGNORE
+from faircl.losses import cross_entropy
+from faircl.losses import pixel_scores as scores
 
-upsampled = pytest.importorskip("faircl.kernels.upsampled", reason="Triton comes with torch for Linux alone")
+upsampled = pytest.importorskip("faircl.kernels.upsampled_logits", reason="Triton comes with torch for Linux alone")
 
 SIDE = st.integers(1, 3)
 

@@ -43,7 +43,7 @@ def test_a_triton_that_cannot_compile_is_done_without(monkeypatch):
     def fails(*_):
         raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
 
-    monkeypatch.setattr("faircl.kernels.upsampled.upsampled_argmax", fails)
+    monkeypatch.setattr("faircl.kernels.upsampled_logits.upsampled_argmax", fails)
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: None)
     with pytest.warns(UserWarning, match="Failed to find C compiler. Please specify"):
         assert not kernels._compiles()

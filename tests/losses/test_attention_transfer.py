@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses.attention import attention_transfer, stage_ends
 
 

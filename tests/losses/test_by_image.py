@@ -9,7 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses import binary, cross_entropy, imbalance
 from faircl.losses.by_image import by_image
 from faircl.losses.cross_entropy import upsampled

@@ -4,7 +4,7 @@ import loop_losses as loops
 import pytest
 import torch
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses import cluster, cluster_loss
 
 SIZES = [(3, 4, 5), (1, 1, 1), (2, 1, 6), (5, 2, 1)]

@@ -4,7 +4,7 @@ import loop_losses as loops
 import pytest
 import torch
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses import cluster_loss
 
 EVERY = torch.ones(4, dtype=torch.bool)

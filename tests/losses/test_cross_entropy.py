@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses import cross_entropy, upsampled_cross_entropy
 
 CLASSES = 4

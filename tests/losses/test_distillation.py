@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses.binary import upsampled_binary_cross_entropy
 from faircl.losses.distillation import (
     binary_distillation,

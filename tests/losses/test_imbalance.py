@@ -6,7 +6,7 @@ import loop_losses as loops
 import pytest
 import torch
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.binary import upsampled_binary_cross_entropy
 from faircl.losses.cross_entropy import pixel_cross_entropy, valid_mean

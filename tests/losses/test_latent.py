@@ -6,7 +6,7 @@ import pytest
 import torch
 from loop_losses import distance, grad_ok, nested
 
-from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses.latent import attraction, class_sums, matching, repulsion, sparsity
 from processes import start
 

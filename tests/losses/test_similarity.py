@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from faircl.data.sample import IGNORE, UNLABELLED
 from faircl.distributed import global_sum, share_of, world_size
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses.distillation import distillation
 from faircl.losses.similarity import class_similarity, similarity_distillation
 from processes import start

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from faircl.data.loader import AssignedLabels
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
+from faircl.loading.loader import AssignedLabels
 from faircl.methods.assignment import (
     Assignment,
     RejectingAssigner,

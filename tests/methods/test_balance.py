@@ -4,14 +4,14 @@ import pytest
 import torch
 from tiny_steps import Run, World
 
-from faircl.config import parse_config
-from faircl.data.sample import IGNORE
+from faircl.config.run import parse_config
+from faircl.config.schema import BalanceConfig
 from faircl.errors import UserError
+from faircl.labels import IGNORE
 from faircl.losses import importance_weights, logit_offset, upsampled_cross_entropy
 from faircl.methods.balance import SOFTMAX_ONLY, Balance
 from faircl.methods.base import restore_buffers
 from faircl.registry import METHODS
-from faircl.sections import BalanceConfig
 
 LOSSES = ("weighted", "class_balanced", "focal", "balanced_softmax", "logit_adjustment", "seesaw", "tilted")
 SIGMOIDS = {name for name in METHODS.builtin if METHODS.get(name).sigmoid is True}
@@ -173,7 +173,7 @@ def test_training_changes_and_resumes_bit_for_bit(tiny_train, silent, tmp_path):
 
 @pytest.mark.parametrize("bad", ["balance.loss=focl", "balance.clip=[3, 1]", "memory.share=1.0", "memory.images=-1"])
 def test_bad_settings_are_named(bad):
-    from faircl.config import load_config
+    from faircl.config.run import load_config
 
     with pytest.raises(UserError, match=bad.partition("=")[0].replace(".", r"\.")):
         load_config("demo", [bad])

@@ -6,10 +6,10 @@ import pytest
 import torch
 from tiny_steps import Run, World
 
-from faircl.config import parse_config
-from faircl.data.sample import BACKGROUND
+from faircl.config.run import parse_config
 from faircl.engine.network import set_training_mode
 from faircl.engine.optim import make_optimizer
+from faircl.labels import BACKGROUND
 
 
 def first_step(**options):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_steps import Run, World
 
-from faircl.data.sample import UNLABELLED
+from faircl.labels import UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.binary import upsampled_binary_cross_entropy
 from faircl.losses.distillation import binary_distillation, distillation, feature_distance, unbiased_distillation

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny_steps import IMAGES, PERIOD, Run, World
 
-from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.methods.base import Scanned
 from faircl.prototypes import PrototypeBank
 

@@ -5,7 +5,7 @@ import torch
 from tiny_steps import Run
 
 from faircl import kernels
-from faircl.methods.faircl import FairCL
+from faircl.methods.faircl.method import FairCL
 from faircl.models import inlet
 
 pytest.importorskip("triton", reason="Triton comes with torch for Linux alone")

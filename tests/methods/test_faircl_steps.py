@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_steps import PERIOD, SIZE, Run, World
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses import upsampled_cross_entropy
 
 

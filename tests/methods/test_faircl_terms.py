@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_steps import PERIOD, Run, World
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses import upsampled_cross_entropy
 
 OFF = {"lambda_cluster": 0, "lambda_class": 0, "lambda_cons": 0}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_steps import IMAGES, Run, World
 
-from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.methods.base import ClassMeans, flat_features, to_stride
 
 

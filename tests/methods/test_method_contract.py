@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_steps import PERIOD, Run, World
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.methods.base import MethodConfig, restore_buffers
 from faircl.registry import METHODS
 

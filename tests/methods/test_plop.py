@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from tiny_steps import Run, World
 
-from faircl.data.sample import IGNORE, UNLABELLED
 from faircl.distributed import global_sum, share_of, world_size
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.pod import like_old_logits, local_pod
 from faircl.methods.assignment import Assignment, assign_by_softmax

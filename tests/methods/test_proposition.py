@@ -12,20 +12,20 @@ import torch.distributed as dist
 from pydantic import ValidationError
 from tiny_steps import PERIOD, Run, World
 
-from faircl.data.sample import IGNORE
+from faircl.config.schema import OptimConfig, TrainConfig
 from faircl.distributed import global_sum, share_of, world_size
 from faircl.engine.loggers import TrainLog
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import make_fabric
 from faircl.engine.update import Updater
+from faircl.labels import IGNORE
 from faircl.losses import cluster_loss
-from faircl.losses.bound import both_sides
 from faircl.methods.base import to_stride
-from faircl.methods.faircl import FairCLConfig
+from faircl.methods.faircl.bound import both_sides
+from faircl.methods.faircl.method import FairCLConfig
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.report.plots import bound_curves
-from faircl.report.run import TrainRecord, load_run
-from faircl.sections import OptimConfig, TrainConfig
+from faircl.runs.run import TrainRecord, load_run
 from processes import start
 
 NAMES = ["moved", "bound", "tightness"]

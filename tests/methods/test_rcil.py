@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_steps import Run, World
 
-from faircl.data.sample import IGNORE, UNLABELLED
 from faircl.errors import UserError
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.losses.pod import like_old_logits
 from faircl.losses.pooled import channel_pooled, spatial_pooled
 from faircl.methods.base import counted, restore_buffers
-from faircl.models.parallel import Branches
+from faircl.models.parallel_branches import Branches
 from faircl.registry import METHODS, MODELS
 
 both_worlds = pytest.mark.parametrize("background", [True, False], ids=["background", "none"])

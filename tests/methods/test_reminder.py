@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_steps import Run, World
 
-from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses.similarity import class_similarity, similarity_distillation
 from faircl.methods.base import restore_buffers, to_stride
 from faircl.methods.reminder import REMINDERConfig

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_steps import Run, World
 
-from faircl.data.sample import IGNORE
 from faircl.errors import UserError
+from faircl.labels import IGNORE
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.attention import attention_transfer
 from faircl.losses.distillation import distillation, unbiased_distillation

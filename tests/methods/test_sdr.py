@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_steps import Run, World
 
-from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.losses.latent import attraction, matching, repulsion, sparsity

@@ -8,18 +8,18 @@ import pytest
 import torch
 from tiny_steps import Run, World
 
-from faircl.config import parse_config
-from faircl.data.loader import Batch
-from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED
-from faircl.engine.again import evaluate_again
-from faircl.engine.checkpoint import load_step
+from faircl.config.run import parse_config
 from faircl.engine.network import build_model, set_training_mode
 from faircl.engine.optim import make_optimizer
+from faircl.engine.reevaluate import evaluate_again
 from faircl.errors import UserError
+from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
+from faircl.loading.loader import Batch
 from faircl.methods.ssul import SSUL, SSULM, SSULConfig, sure_classes
 from faircl.models.deeplabv3 import DeepLabV3, DeepLabV3Config
 from faircl.models.segmenter import SegOutput
 from faircl.models.small import Small, SmallConfig
+from faircl.runs.checkpoint import load_step
 
 both_worlds = pytest.mark.parametrize("background", [True, False], ids=["background", "none"])
 

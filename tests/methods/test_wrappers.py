@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_steps import Run, World
 
-from faircl.config import parse_config
-from faircl.data.sample import IGNORE
+from faircl.config.run import parse_config
 from faircl.errors import UserError
+from faircl.labels import IGNORE
 from faircl.methods.awt import strongest, top_channels
 from faircl.methods.base import Method, Scanned, restore_buffers
 from faircl.methods.ewf import fuse

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassJaccardIndex
 
 import faircl.metrics.confusion
-from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.metrics import ConfusionMatrix, error_rate, iou, pixels
 
 

@@ -28,7 +28,7 @@ from weight_sources import (
 )
 
 from faircl.errors import UserError
-from faircl.models.names import vit_names
+from faircl.models.weight_names import vit_names
 
 # ---- ResNet and MobileNetV2
 

@@ -14,17 +14,11 @@ from fake_run import NASTY, make_run
 from PIL import Image
 
 from faircl.errors import UserError
-from faircl.report import (
-    Column,
-    Table,
-    class_table,
-    comparison_table,
-    load_run,
-    plots,
-    step_table,
-    write_comparison_page,
-    write_run_page,
-)
+from faircl.report import plots
+from faircl.report.page import write_comparison_page, write_run_page
+from faircl.report.run_tables import class_table, comparison_table, step_table
+from faircl.runs.run import load_run
+from faircl.tables import Column, Table
 
 
 class Outline(HTMLParser):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fake_run import NASTY, make_run
 
-from faircl.report import load_run, plots, style
-from faircl.report.run import TrainRecord
+from faircl.report import plots, style
+from faircl.runs.run import TrainRecord, load_run
 
 
 @pytest.fixture(scope="module")

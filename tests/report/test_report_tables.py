@@ -7,8 +7,7 @@ import math
 import pytest
 from rich.console import Console
 
-from faircl.report import Column, Table
-from faircl.report.tables import show
+from faircl.tables import Column, Table, show
 
 TABLE = Table(
     [Column("Method"), Column("all", best="max"), Column("STD", 1, best="min"), Column("pixels")],

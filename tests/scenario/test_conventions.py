@@ -8,12 +8,13 @@ import torch
 from PIL import Image
 from torchvision.transforms import functional as tv
 
-from faircl.data.index import LabelIndex
+from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes
 from faircl.errors import UserError
+from faircl.labels import apply_table
+from faircl.loading.transforms import CentreCrop
 from faircl.metrics import ConfusionMatrix, summarise
-from faircl.scenario import CONVENTIONS, apply_table, build_scenario
-from faircl.transforms import CentreCrop
+from faircl.scenario import CONVENTIONS, build_scenario
 
 VOC_LIKE = Classes(("background", "cat", "dog", "car", "bus"), background=True)
 ADE_LIKE = Classes(("background", "wall", "sky", "tree", "lamp"), background=True, background_is_named=False)

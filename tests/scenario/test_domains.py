@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from faircl.data.catalog import CITYSCAPES_CITIES
-from faircl.data.index import LabelIndex
-from faircl.data.sample import UNLABELLED, Classes
+from faircl.data.label_index import LabelIndex
+from faircl.data.sample import Classes
 from faircl.errors import UserError
+from faircl.labels import UNLABELLED
+from faircl.readers.catalog import CITYSCAPES_CITIES
 from faircl.scenario.domains import build_domain_scenario
 from faircl.scenario.tasks import split_domains
 

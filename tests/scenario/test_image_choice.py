@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from faircl.data.index import LabelIndex
+from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.scenario import build_scenario

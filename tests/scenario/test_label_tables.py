@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from faircl.data.index import LabelIndex
-from faircl.data.sample import IGNORE, UNLABELLED, Classes
-from faircl.scenario import Scenario, apply_table, build_scenario
+from faircl.data.label_index import LabelIndex
+from faircl.data.sample import Classes
+from faircl.labels import IGNORE, UNLABELLED, apply_table
+from faircl.scenario import Scenario, build_scenario
 
 V = 255  # void in an 8-bit mask
 I = IGNORE  # noqa: E741

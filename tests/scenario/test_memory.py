@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from faircl.data.index import LabelIndex
-from faircl.data.sample import IGNORE, UNLABELLED, Classes
+from faircl.data.label_index import LabelIndex
+from faircl.data.sample import Classes
 from faircl.errors import UserError
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.scenario import build_scenario
 from faircl.scenario.memory import choose_balanced, joint_table, memories
 from faircl.seeding import generator

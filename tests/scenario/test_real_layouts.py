@@ -4,16 +4,12 @@ The trees have masks and lists only, no image.
 """
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from trees import ade_tree, cityscapes_tree, voc_tree
 
-from faircl.data.catalog import CITYSCAPES_CITIES
+from faircl.readers.catalog import CITYSCAPES_CITIES
 
 SETTINGS = ("overlapped", "disjoint", "sequential")
 TASKS = {

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from faircl.data.index import LabelIndex
+from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes
 from faircl.scenario import Scenario, build_scenario
 
@@ -71,8 +71,8 @@ def test_equal_scenarios_have_equal_digests_whatever_the_integer_type():
 def test_digest_does_not_depend_on_the_process():
     code = """if True:
         import numpy as np
-        from faircl.data.index import index_labels
-        from faircl.data.scenes import SceneData
+        from faircl.data.label_index import index_labels
+        from faircl.readers.scenes import SceneData
         from faircl.scenario import Scenario, build_scenario
         data = SceneData(20, 4, 32)
         train, test = (index_labels(data, split) for split in ("train", "test"))

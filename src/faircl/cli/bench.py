@@ -15,9 +15,9 @@ from faircl.errors import UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from faircl.config import RunConfig
-    from faircl.engine.bench import StepTime
-    from faircl.engine.bench_peers import Peer
+    from faircl.bench.peers import Peer
+    from faircl.bench.step import StepTime
+    from faircl.config.run import RunConfig
 
 app = typer.Typer(help="Time what training costs, side by side in one run.", no_args_is_help=True)
 app.command("input")(bench_input_command)
@@ -78,10 +78,10 @@ def step(
 
     faircl bench step --model small --batch 8 --size 96 --precision fp32 --set method.fairness=kl --json
     """
+    from faircl.bench.step import BenchSize, bench_step
     from faircl.distributed import join, launched
-    from faircl.engine.bench import BenchSize, bench_step
-    from faircl.engine.environment import environment
     from faircl.progress import ConsoleReporter
+    from faircl.runs.environment import environment
 
     join()
     if launched() > 1:
@@ -135,12 +135,12 @@ def methods(
 
     faircl bench methods --model small --batch 8 --size 96 --precision fp32 --iterations 3
     """
+    from faircl.bench.step import BenchSize, bench_step
     from faircl.distributed import join, launched
-    from faircl.engine.bench import BenchSize, bench_step
-    from faircl.engine.environment import environment
     from faircl.progress import ConsoleReporter
     from faircl.registry import METHODS as KNOWN
     from faircl.registry import MODELS
+    from faircl.runs.environment import environment
 
     join()
     if launched() > 1:
@@ -164,7 +164,7 @@ def methods(
 
 
 def _peers(names: list[str]) -> list[Peer]:
-    from faircl.engine.bench_peers import PEERS
+    from faircl.bench.peers import PEERS
 
     for name in names:
         if name not in PEERS:
@@ -173,7 +173,7 @@ def _peers(names: list[str]) -> list[Peer]:
 
 
 def _config(model: str, batch: int, size: int, precision: str, settings: list[str]) -> RunConfig:
-    from faircl.config import resolve
+    from faircl.config.run import resolve
 
     # The data and the learning rate are of no account: images are random, and weights need not get anywhere.
     tree = {"data": "scenes", "model": "small", "method": "faircl", "optim": {"lr": 0.001}}

@@ -11,8 +11,8 @@ from faircl.errors import UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from faircl.engine.bench_evaluation import EvaluationCost
-    from faircl.engine.bench_timing import MapSize
+    from faircl.bench.evaluation import EvaluationCost
+    from faircl.bench.timing import MapSize
 
 
 def bench_evaluation_command(
@@ -36,11 +36,11 @@ def bench_evaluation_command(
 
     faircl bench evaluation --classes 21 --size 64 --batch 2 --rounds 3
     """
+    from faircl.bench.evaluation import bench_evaluation
+    from faircl.bench.timing import every_size
     from faircl.distributed import join, launched
-    from faircl.engine.bench_evaluation import bench_evaluation
-    from faircl.engine.bench_timing import every_size
-    from faircl.engine.environment import environment
     from faircl.progress import ConsoleReporter
+    from faircl.runs.environment import environment
 
     join()
     if launched() > 1:

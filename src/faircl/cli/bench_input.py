@@ -12,7 +12,7 @@ from faircl.errors import UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from faircl.engine.bench_input import InputSize, InputSpeed
+    from faircl.bench.input import InputSize, InputSpeed
 
 
 def bench_input_command(
@@ -46,11 +46,11 @@ def bench_input_command(
 
     faircl bench input --width 2048 --height 1024 --images 60 --json
     """
-    from faircl.data.count_pool import cores
+    from faircl.bench.input import InputSize, bench_input
+    from faircl.data.counting_pool import cores
     from faircl.distributed import join, launched
-    from faircl.engine.bench_input import InputSize, bench_input
-    from faircl.engine.environment import environment
     from faircl.progress import ConsoleReporter
+    from faircl.runs.environment import environment
 
     join()
     if launched() > 1:

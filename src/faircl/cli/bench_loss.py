@@ -13,8 +13,8 @@ from faircl.errors import UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from faircl.engine.bench_loss import LossCost
-    from faircl.engine.bench_timing import MapSize
+    from faircl.bench.loss import LossCost
+    from faircl.bench.timing import MapSize
 
 CLASSES = 151
 """Classes at which a plot shows image sizes, where they are among those given."""
@@ -64,11 +64,11 @@ def bench_loss_command(
 
     faircl bench loss --classes 21 --size 64 --batch 2 --rounds 3 --precision fp32 --json
     """
+    from faircl.bench.loss import LossOptions, bench_loss
+    from faircl.bench.timing import every_size
     from faircl.distributed import join, launched
-    from faircl.engine.bench_loss import LossOptions, bench_loss
-    from faircl.engine.bench_timing import every_size
-    from faircl.engine.environment import environment
     from faircl.progress import ConsoleReporter
+    from faircl.runs.environment import environment
 
     join()
     if launched() > 1:
@@ -86,7 +86,7 @@ def bench_loss_command(
     rows, speed = bench_loss(chosen, options, ConsoleReporter())
     facts = environment()
     if plot is not None:
-        from faircl.report.bench_plots import write_loss_costs
+        from faircl.bench.plots import write_loss_costs
 
         common = f"batch {batch}, {precision}" + (f", stride {steps[0]}" if len(set(steps)) == 1 else "")
         write_loss_costs(plot, f"Cross-entropy, {common}; {_where(facts)}", rows, shown, sides[0])

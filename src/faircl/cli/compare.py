@@ -13,7 +13,7 @@ from faircl.cli.output import WIDE, Json, console, print_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from faircl.report.run import Run
+    from faircl.runs.run import Run
 
 MEASURES = ("old", "new", "all", "std", "rarest_third", "forgetting")
 
@@ -40,7 +40,7 @@ def compare(
     faircl compare plain=runs/a 'no fairness'=runs/b --page runs/table --json
     """
     from faircl.report.page import write_comparison_page
-    from faircl.report.run import load_run
+    from faircl.runs.run import load_run
 
     loaded = [(label, load_run(path)) for label, path in map(_labelled, runs)]
     named = [(label or run.method, run) for label, run in loaded]
@@ -104,7 +104,7 @@ def _notes(runs: Sequence[Run]) -> list[str]:
 
 def _unlike(named: Sequence[tuple[str, Run]]) -> list[str]:
     """Say which rows average runs that differ in more than their seed."""
-    from faircl.describe import differences
+    from faircl.config.describe import differences
 
     notes = []
     for label in dict(named):

@@ -33,7 +33,7 @@ def show(
 
     faircl config show folder-segformer --fit 8gb > small-card.yaml
     """
-    from faircl.config import load_config
+    from faircl.config.run import load_config
 
     config = fitted(load_config(recipe, settings or ()), fit)
     if as_json:

@@ -13,8 +13,8 @@ from faircl.cli.output import Json, console, print_json
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
+    from faircl.config.schema import ScenarioConfig
     from faircl.data.sample import SegmentationData
-    from faircl.sections import ScenarioConfig
 
 app = typer.Typer(help="Make, look at and check data.", no_args_is_help=True)
 
@@ -80,8 +80,8 @@ def stats(
 
     faircl data stats --data ade --root ADEChallengeData2016 --split validation --json
     """
-    from faircl.data.index import index_labels
-    from faircl.data.stats import data_stats
+    from faircl.data.class_stats import data_stats
+    from faircl.data.label_index import index_labels
     from faircl.progress import ConsoleReporter
     from faircl.scenario.make import say_skipped
 
@@ -135,8 +135,8 @@ def check(
 
     faircl data check --data voc --root VOCdevkit --split train --split val --json
     """
-    from faircl.data.check import check_data
     from faircl.data.file_data import FileData
+    from faircl.integrity.check import check_data
     from faircl.progress import ConsoleReporter
 
     config, _ = settings(data, root, overrides=overrides or ())
@@ -172,8 +172,8 @@ def prepare(
     """
     if name not in PREPARED:
         raise UserError(f"Nothing is prepared for '{name}'; expected one of: {', '.join(PREPARED)}.")
-    from faircl.data.voc_prepare import prepare_voc
     from faircl.progress import ConsoleReporter
+    from faircl.readers.voc_prepare import prepare_voc
 
     made = prepare_voc(root, sbd, ConsoleReporter())
     if as_json:
@@ -199,9 +199,9 @@ def synth(
 
     faircl data synth --out data/small --images 40 --test-images 10 --size 64 --seed 7
     """
-    from faircl.data.scenes import SceneData
-    from faircl.data.write import write_folder
     from faircl.progress import ConsoleReporter
+    from faircl.readers.scenes import SceneData
+    from faircl.readers.write_folder import write_folder
 
     scenes = SceneData(images, test_images, size, seed)
     counts = write_folder(scenes, ("train", "test"), out, ConsoleReporter())

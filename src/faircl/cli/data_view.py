@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from faircl.data.findings import KINDS, Report
-from faircl.data.stats import DataStats
+from faircl.data.class_stats import DataStats
+from faircl.integrity.findings import KINDS, Report
 from faircl.registry import READERS
 
 FIRST = 10

@@ -13,8 +13,8 @@ from faircl.errors import UserError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from faircl.config import RunConfig
-    from faircl.engine.run_folder import RunFolder
+    from faircl.config.run import RunConfig
+    from faircl.runs.folder import RunFolder
 
 RUNS = (
     ("fine-tune", "demo-finetune"),
@@ -79,7 +79,7 @@ def demo(
 
 def _config(recipe: str, overrides: list[str]) -> RunConfig:
     """Read a recipe; a setting that does not fit it is an error that names the recipe."""
-    from faircl.config import load_config
+    from faircl.config.run import load_config
 
     try:
         return load_config(recipe, overrides)

@@ -32,11 +32,11 @@ def evaluate(
     faircl eval runs/first --convention plop
     """
     from faircl.cli.results import evaluated_json, steps_table_of
-    from faircl.config import parse_convention
+    from faircl.config.run import parse_convention
     from faircl.distributed import join, rank
-    from faircl.engine.again import evaluate_again
-    from faircl.engine.run_folder import RunFolder
+    from faircl.engine.reevaluate import evaluate_again
     from faircl.progress import ConsoleReporter
+    from faircl.runs.folder import RunFolder
 
     join()
     folders = [RunFolder.open(run) for run in runs]

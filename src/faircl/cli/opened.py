@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from faircl.data.readers import ReaderConfig
-    from faircl.sections import ScenarioConfig
+    from faircl.config.schema import ScenarioConfig
+    from faircl.readers.base import ReaderConfig
 
 Data = Annotated[
     str, typer.Option("--data", "-d", metavar="NAME", help="Kind of data set; 'faircl data list' shows them.")
@@ -26,7 +26,7 @@ def settings(
     data: str, root: Path | None, scenario: dict[str, Any] | None = None, overrides: Sequence[str] = ()
 ) -> tuple[ReaderConfig, ScenarioConfig]:
     """Return the configuration of a data set and of a scenario on it; a mistake in either is one sentence."""
-    from faircl.config import parse_data
+    from faircl.config.run import parse_data
     from faircl.errors import UserError
     from faircl.registry import READERS
 

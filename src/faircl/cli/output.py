@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from faircl.config import RunConfig
+    from faircl.config.run import RunConfig
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
 Set = Annotated[
@@ -33,8 +33,8 @@ def fitted(config: RunConfig, preset: str | None) -> RunConfig:
     """Apply a memory preset, if one is wanted, and say on standard error what it changes."""
     if preset is None:
         return config
+    from faircl.config.presets import fit
     from faircl.distributed import launched
-    from faircl.presets import fit
     from faircl.progress import ConsoleReporter
 
     config, changes, notes = fit(config, preset, launched())

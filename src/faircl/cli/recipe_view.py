@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from faircl.config import RunConfig, load_config, recipe_names, recipe_tree, unknown_recipe
+from faircl.config.published import Entry, published
+from faircl.config.run import RunConfig, load_config, recipe_names, recipe_tree, unknown_recipe
 from faircl.errors import UserError, unknown_name
-from faircl.published import Entry, published
 from faircl.registry import METHODS
 
 _MAIN = ("faircl", "finetune", "joint")

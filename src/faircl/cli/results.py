@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from faircl.describe import method_words
-from faircl.engine.run_folder import RunFolder
+from faircl.config.describe import method_words
 from faircl.metrics import StepMetrics
+from faircl.runs.folder import RunFolder
 from faircl.scenario import short_task
 
 

@@ -60,7 +60,7 @@ def show(
     """
     import yaml
 
-    from faircl.config import parse_convention
+    from faircl.config.run import parse_convention
     from faircl.errors import UserError
     from faircl.progress import ConsoleReporter
     from faircl.scenario.make import make_scenario

@@ -36,7 +36,7 @@ def train(
     torchrun --nproc-per-node 4 -m faircl train my.yaml --out runs/four
     """
     from faircl.cli.results import run_json, steps_table
-    from faircl.config import load_config
+    from faircl.config.run import load_config
     from faircl.distributed import join, rank
     from faircl.engine.trainer import train as train_run
     from faircl.progress import ConsoleReporter

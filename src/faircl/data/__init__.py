@@ -1,1 +1,1 @@
-"""Readers, mask decoding, the built-in scenes, batches."""
+"""Images and masks: decoding, pixel counts per class, and the contract of a reader."""

@@ -11,11 +11,12 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from faircl.data.coding import Counted, MaskCoding, count_ids
 from faircl.data.images import RGB, ImageReading
+from faircl.data.mask_coding import Counted, MaskCoding, count_ids
 from faircl.data.masks import Palette, file_bytes
-from faircl.data.sample import Classes, Mask, Sample
+from faircl.data.sample import Classes, Sample
 from faircl.errors import UserError, did_you_mean
+from faircl.labels import Mask
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"})
 MASK_SUFFIXES = frozenset({".png"})

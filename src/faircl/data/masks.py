@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.sample import IGNORE, Mask, void_id
 from faircl.errors import UserError
+from faircl.labels import IGNORE, Mask, ignore_value
 
 Colour = tuple[int, int, int]
 Palette = NDArray[np.uint8]  # (N, 3), row k is the colour of id k
@@ -77,7 +77,7 @@ class ColourTable:
         if not len(self._codes):
             return np.full(codes.shape, -1)
         at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
-        ids = np.where(self._ids == void_id(self._ids), IGNORE, self._ids.astype(np.int64))
+        ids = np.where(self._ids == ignore_value(self._ids), IGNORE, self._ids.astype(np.int64))
         return np.where(self._codes[at] == codes, ids[at], -1)
 
     def decode(self, rgb: NDArray[np.uint8], source: str = "mask", listed_in: str = "the class list") -> Mask:
@@ -142,7 +142,7 @@ def fit_mask(mask: Mask, num_classes: int, source: str = "mask", listed_in: str 
         mask = np.where(mask == VOID_8BIT, np.uint16(IGNORE), mask)
     # Void is the largest value of the type, so adding one wraps it to 0 and a single maximum checks all the rest.
     if int((mask + mask.dtype.type(1)).max()) > num_classes:
-        values, counts = np.unique(mask[(mask >= num_classes) & (mask != void_id(mask))], return_counts=True)
+        values, counts = np.unique(mask[(mask >= num_classes) & (mask != ignore_value(mask))], return_counts=True)
         more = f" (and {len(values) - 1} more such values)" if len(values) > 1 else ""
         raise UserError(
             f"Mask {source} holds value {values[0]} in {counts[0]} pixels{more}, but {listed_in} has {num_classes} "
@@ -174,7 +174,7 @@ def write_mask(path: Path, mask: Mask, palette: Palette | None = None) -> None:
 
 def colour_mask(mask: Mask, palette: Palette | None = None) -> NDArray[np.uint8]:
     """Paint ids (H, W) as (H, W, 3) RGB; ids beyond `palette` take default colours, void `VOID_COLOUR`."""
-    return _full_palette(palette, void_id(mask) + 1)[mask]
+    return _full_palette(palette, ignore_value(mask) + 1)[mask]
 
 
 @cache

@@ -9,22 +9,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-BACKGROUND = 0
-"""Id of the background class, in masks and in the network, where the data has one."""
-
-IGNORE = 65535
-"""Label that no loss and no metric counts. In 8-bit mask files it is written 255, in 16-bit ones 65535."""
-
-UNLABELLED = 65534
-"""Label of a pixel of another step's class in data without a background class (with one it is BACKGROUND)."""
+from faircl.labels import Mask
 
 Image = NDArray[np.uint8]  # (H, W, 3)
-Mask = NDArray[np.uint8] | NDArray[np.uint16]  # (H, W)
-
-
-def void_id(mask: Mask) -> int:
-    """Return the value that means "ignore" in a mask of this type: 255 for uint8, 65535 for uint16."""
-    return int(np.iinfo(mask.dtype).max)
 
 
 class Sample(NamedTuple):

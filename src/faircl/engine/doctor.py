@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from faircl.engine.environment import environment
+from faircl.runs.environment import environment
 
 
 class Check(NamedTuple):

@@ -10,15 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faircl.data.loader import WholeImages, same_size_batches
-from faircl.data.sample import Mask, SegmentationData
+from faircl.data.sample import SegmentationData
 from faircl.distributed import global_sum, share_of
-from faircl.losses.scores import largest_channel
+from faircl.labels import Mask
+from faircl.loading.loader import WholeImages, same_size_batches
+from faircl.loading.transforms import CentreCrop
+from faircl.losses.pixel_scores import largest_channel
 from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.scenario import FULL, Convention, Scenario
-from faircl.transforms import CentreCrop
 
 
 @torch.no_grad()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from faircl.config import RunConfig
-from faircl.describe import method_words
+from faircl.config.describe import method_words
+from faircl.config.run import RunConfig
 from faircl.errors import UserError
 from faircl.methods.balance import SOFTMAX_ONLY, Balance
 from faircl.methods.base import Method

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from faircl.config import RunConfig
+from faircl.config.run import RunConfig
+from faircl.config.schema import TrainConfig
 from faircl.distributed import on_first, share_buffers, world_size
 from faircl.errors import UserError
 from faircl.models.checkpointing import checkpoint_blocks
 from faircl.models.segmenter import Segmenter
 from faircl.registry import MODELS
-from faircl.sections import TrainConfig
 from faircl.seeding import seeded
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from faircl.config.schema import OptimConfig
 from faircl.models.segmenter import Part, Segmenter
-from faircl.sections import OptimConfig
 
 
 def make_optimizer(

@@ -8,11 +8,11 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from faircl.config import RunConfig
-from faircl.data.index import LabelIndex
+from faircl.config.run import RunConfig
+from faircl.data.label_index import LabelIndex
 from faircl.data.sample import SegmentationData
-from faircl.data.verify import verify_images
 from faircl.distributed import on_first
+from faircl.integrity.verify import verify_images
 from faircl.progress import Reporter
 from faircl.registry import METHODS
 from faircl.scenario import Made, Scenario, Splits, make_scenario

@@ -16,11 +16,11 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
+from faircl.config.schema import TrainConfig
 from faircl.distributed import join, launched, local_processes, rank, world_size
 from faircl.errors import UserError
 from faircl.models.segmenter import SegOutput
 from faircl.progress import Reporter, Silence
-from faircl.sections import TrainConfig
 
 _TRUE: dict[str, Literal["32-true", "64-true"]] = {"fp32": "32-true", "fp64": "64-true"}
 _MIXED: dict[str, Literal["bf16-mixed", "16-mixed"]] = {"bf16": "bf16-mixed", "fp16": "16-mixed"}

@@ -16,25 +16,12 @@ import torch
 from lightning_fabric import Fabric
 from PIL import Image as Pillow
 
-from faircl.config import RunConfig
-from faircl.data.loader import (
-    AssignedLabels,
-    Augmentation,
-    Batch,
-    StepDataset,
-    WholeImages,
-    same_size_batches,
-)
+from faircl.acceleration.compiled import compiled
+from faircl.acceleration.cuda_graphs import replayed
+from faircl.config.run import RunConfig
 from faircl.data.masks import write_mask
-from faircl.data.sample import Mask
-from faircl.data.sampling import CountedBatches, Order, RareFirst, Shuffled, Stream
 from faircl.distributed import join, on_first, rank, share_buffers, share_of
-from faircl.engine.checkpoint import load_step, save_step
-from faircl.engine.compiled import compiled
-from faircl.engine.environment import environment
 from faircl.engine.evaluate import evaluate, predict_masks
-from faircl.engine.graphs import replayed
-from faircl.engine.inputs import check_inputs, training_batches
 from faircl.engine.loggers import TrainLog, import_summary_writer
 from faircl.engine.make_method import check_balance, make_method
 from faircl.engine.network import (
@@ -48,7 +35,6 @@ from faircl.engine.network import (
 )
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, check_saliency, make_plan, open_data
-from faircl.engine.run_folder import RunFolder
 from faircl.engine.runtime import (
     has_fused_optimizer,
     make_fabric,
@@ -61,11 +47,25 @@ from faircl.engine.runtime import (
 from faircl.engine.update import Updater, one_behind, without_gradient
 from faircl.errors import UserError
 from faircl.files import writing
+from faircl.labels import Mask
+from faircl.loading.inputs import check_inputs, training_batches
+from faircl.loading.loader import (
+    AssignedLabels,
+    Augmentation,
+    Batch,
+    StepDataset,
+    WholeImages,
+    same_size_batches,
+)
+from faircl.loading.samplers import CountedBatches, Order, RareFirst, Shuffled, Stream
 from faircl.methods.base import Method, Scanned, StepContext
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.report.page import write_run_page
+from faircl.runs.checkpoint import load_step, save_step
+from faircl.runs.environment import environment
+from faircl.runs.folder import RunFolder
 from faircl.scenario import CONVENTIONS
 from faircl.seeding import torch_seed
 

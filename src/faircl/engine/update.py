@@ -13,13 +13,13 @@ from lightning_fabric.wrappers import _FabricModule
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from faircl.data.loader import Batch
+from faircl.config.schema import OptimConfig
 from faircl.distributed import global_sum, world_size
 from faircl.engine.runtime import full_logits
 from faircl.errors import UserError
+from faircl.loading.loader import Batch
 from faircl.methods.base import Method, Terms
 from faircl.models.segmenter import SegOutput
-from faircl.sections import OptimConfig
 
 
 class Update(NamedTuple):

@@ -40,7 +40,7 @@ def _known(device: int) -> bool:
 
 def _compiles() -> bool:
     """Try a kernel: Triton needs a C compiler, which small containers lack."""
-    from faircl.kernels.upsampled import upsampled_argmax
+    from faircl.kernels.upsampled_logits import upsampled_argmax
 
     try:
         upsampled_argmax(torch.zeros((1, 2, 1, 1), device="cuda"), (2, 2))

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from faircl.kernels.rows import Rows, rows_of
+from faircl.kernels.row_tiles import Rows, rows_of
 
 CHANNELS = 128
 """Channels of a tile, at most: a row of it is then 256 bytes in 16 bits."""

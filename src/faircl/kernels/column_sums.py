@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from faircl.kernels.rows import rows_of
+from faircl.kernels.row_tiles import rows_of
 
 COLUMNS = 64
 """Columns of a tile, at most."""

@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from faircl.kernels.mixing import LOG2_E
+from faircl.kernels.bilinear import LOG2_E
 from faircl.models.inlet import Inlet, add_flat
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from faircl import kernels
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 from faircl.losses.by_image import by_image
 from faircl.losses.cross_entropy import focal_factor, own_score, valid_mean, weighted
 
@@ -35,7 +35,7 @@ def pixel_binary_cross_entropy(
     Kernels make no upsampled logits at all; elsewhere, and with ``focal``, there are those of one image at a time.
     """
     if focal == 0 and kernels.usable(logits):
-        from faircl.kernels.upsampled import pixel_scores
+        from faircl.kernels.upsampled_logits import pixel_scores
 
         total, own = pixel_scores(logits, target, sigmoid=True)
         loss = total - own

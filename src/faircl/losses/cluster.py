@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from faircl import kernels
-from faircl.data.sample import IGNORE
 from faircl.distributed import global_mean
+from faircl.labels import IGNORE
 from faircl.models.inlet import Inlet
 
 PIXELS = 2**19

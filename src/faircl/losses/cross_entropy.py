@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from faircl.data.sample import BACKGROUND, IGNORE
 from faircl.distributed import global_mean
-from faircl.losses.scores import pixel_scores
+from faircl.labels import BACKGROUND, IGNORE
+from faircl.losses.pixel_scores import pixel_scores
 
 LARGE = 2**26
 """Upsampled logits (256 MiB) up to which a CPU computes those of a batch at once: about the same time, more memory."""

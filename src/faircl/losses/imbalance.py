@@ -12,8 +12,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from faircl.data.sample import BACKGROUND, IGNORE
 from faircl.distributed import global_sum, joint_sum
+from faircl.labels import BACKGROUND, IGNORE
 from faircl.losses.by_image import by_image
 from faircl.losses.counting import count_labels
 from faircl.losses.cross_entropy import own_score

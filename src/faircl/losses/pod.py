@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from faircl.data.sample import BACKGROUND
 from faircl.distributed import global_mean
+from faircl.labels import BACKGROUND
 
 SCALES = (1, 2, 4)
 """Tiles per side that PLOP compares at: the whole map, quarters and sixteenths."""

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faircl.data.loader import AssignedLabels, PackedArray
-from faircl.data.sample import IGNORE
 from faircl.distributed import global_sum
-from faircl.losses.scores import largest_channel
+from faircl.labels import IGNORE
+from faircl.loading.loader import AssignedLabels, PackedArray
+from faircl.losses.pixel_scores import largest_channel
 
 DOUBT_LEVELS = 256
 

@@ -11,8 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from faircl.data.sample import IGNORE, UNLABELLED
 from faircl.distributed import global_sum
+from faircl.labels import IGNORE, UNLABELLED
 from faircl.methods.base import Scanned, StepContext, flat_features, to_stride
 from faircl.methods.wrapper import Wrapper, WrapperConfig
 from faircl.models.classifier import GrowingClassifier

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from faircl.data.sample import BACKGROUND
+from faircl.config.schema import BalanceConfig, BalancedLoss
+from faircl.labels import BACKGROUND
 from faircl.losses.binary import pixel_binary_cross_entropy
 from faircl.losses.cross_entropy import pixel_cross_entropy, valid_mean, weighted
 from faircl.losses.fairness import importance_weights, logit_offset
 from faircl.losses.imbalance import effective_number_weights, pixel_seesaw, tilted_mean
-from faircl.sections import BalanceConfig, BalancedLoss
 
 if TYPE_CHECKING:
     from faircl.methods.base import StepContext

@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from faircl.data.loader import AssignedLabels, Batch
-from faircl.data.sample import IGNORE, UNLABELLED
+from faircl.config.components import MethodConfig as MethodConfig
 from faircl.distributed import global_sum
+from faircl.labels import IGNORE, UNLABELLED
+from faircl.loading.loader import AssignedLabels, Batch
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.binary import upsampled_binary_cross_entropy
 from faircl.methods.balance import Balance
 from faircl.models.segmenter import Segmenter, SegOutput
-from faircl.parts import MethodConfig as MethodConfig
 from faircl.seeding import seeded
 
 Terms = dict[str, Tensor]

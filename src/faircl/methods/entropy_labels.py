@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from faircl.data.sample import IGNORE
 from faircl.distributed import global_sum
+from faircl.labels import IGNORE
 from faircl.methods.assignment import Assignment
 
 LEVELS = 10_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from faircl.data.loader import Batch
+from faircl.config.components import Init
+from faircl.loading.loader import Batch
 from faircl.methods.base import Method, MethodConfig, Terms
 from faircl.models.segmenter import SegOutput
-from faircl.parts import Init
 
 
 class FineTuneConfig(MethodConfig):

@@ -10,11 +10,11 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from faircl.data.loader import Batch
+from faircl.config.components import Init
+from faircl.loading.loader import Batch
 from faircl.losses.distillation import distillation
 from faircl.methods.base import MethodConfig, TeacherMethod, Terms, counted
 from faircl.models.segmenter import Segmenter, SegOutput
-from faircl.parts import Init
 
 
 class LwFConfig(MethodConfig):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from faircl.data.loader import Batch
+from faircl.config.components import Init
+from faircl.loading.loader import Batch
 from faircl.losses.distillation import binary_distillation
 from faircl.methods.base import MethodConfig, TeacherMethod, Terms, counted
 from faircl.models.segmenter import Segmenter, SegOutput
-from faircl.parts import Init
 
 
 class LwFMCConfig(MethodConfig):

@@ -13,13 +13,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from faircl.data.loader import Batch
 from faircl.errors import UserError
+from faircl.loading.loader import Batch
 from faircl.losses.pod import like_old_logits
 from faircl.losses.pooled import channel_pooled, spatial_pooled
 from faircl.methods.base import StepContext, Terms
 from faircl.methods.mib import MiB, MiBConfig
-from faircl.models.parallel import TwoBranches, find_units, second_names
+from faircl.models.parallel_branches import TwoBranches, find_units, second_names
 from faircl.models.segmenter import Segmenter, SegOutput
 
 
@@ -58,7 +58,7 @@ class RCIL(MiB):
 
     At the first step both branches train, from the same weights. After every step they are folded into one, exactly;
     at the next that one is the first branch, frozen whole, and the second goes on training. In training a channel is
-    that of one branch or the mean of both, by chance (see ``faircl.models.parallel``).
+    that of one branch or the mean of both, by chance (see ``faircl.models.parallel_branches``).
 
     P and Q compare maps of the new network with those of the old: means of squared features over windows of pixels,
     and over neighbouring channels. Domain steps have neither distillation of logits nor a new class: √(|seen| / |new|)

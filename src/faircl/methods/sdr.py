@@ -9,13 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from faircl.data.loader import Batch
-from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED
+from faircl.config.components import Init
+from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
+from faircl.loading.loader import Batch
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.losses.latent import attraction, class_sums, matching, repulsion, sparsity
 from faircl.methods.base import Method, MethodConfig, StepContext, Terms, counted, to_stride
 from faircl.models.segmenter import Segmenter, SegOutput
-from faircl.parts import Init
 
 
 class SDRConfig(MethodConfig):

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from faircl.data.loader import Batch
-from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED
+from faircl.config.components import Init
+from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
+from faircl.loading.loader import Batch
 from faircl.methods.base import Method, MethodConfig, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
-from faircl.parts import Init
 from faircl.seeding import seeded
 
 

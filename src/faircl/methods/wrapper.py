@@ -7,12 +7,12 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 from torch import Tensor
 
-from faircl.data.loader import Batch
+from faircl.config.components import Init
 from faircl.errors import did_you_mean
+from faircl.loading.loader import Batch
 from faircl.methods.balance import Balance
 from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
-from faircl.parts import Init
 from faircl.registry import METHODS
 
 INNER = "mib"

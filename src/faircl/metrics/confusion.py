@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from faircl.data.sample import IGNORE
+from faircl.labels import IGNORE
 
 
 class ConfusionMatrix:

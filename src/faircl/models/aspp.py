@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.models.segmentation import deeplabv3
 
-from faircl.models.batch_norm import NormedRow, norm_relu
+from faircl.acceleration.batch_norm import NormedRow, norm_relu
 from faircl.models.resize import resize
 
 WIDTH = 256

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.models.resnet import Bottleneck
 
-from faircl.models.batch_norm import NormedRow, norm_add_relu, norm_relu_conv, norm_relu_pool
+from faircl.acceleration.batch_norm import NormedRow, norm_add_relu, norm_relu_conv, norm_relu_pool
 
 BackboneName = Literal["resnet50", "resnet101", "mobilenet_v2"]
 Block = Literal["v1.5", "v1"]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from faircl.errors import UserError
 from faircl.models.aspp import WIDTH, DeepLabHead, DeepLabPlusHead, MiBHead
 from faircl.models.backbones import BackboneName, Block, MobileNetV2, ResNet, make_backbone
-from faircl.models.names import torchvision_names
 from faircl.models.segmenter import Segmenter
+from faircl.models.weight_names import torchvision_names
 from faircl.models.weights import WeightsConfig, load_parts, starting_weights
 
 Rate = Annotated[int, Field(ge=1)]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from faircl import kernels
-from faircl.models.batch_norm import norm_relu
+from faircl.acceleration.batch_norm import norm_relu
 from faircl.models.resize import own_precision, resize
 
 
@@ -59,7 +59,7 @@ class MlpDecoder(nn.Module):
     def _added(self, parts: list[Tensor], size: torch.Size) -> Tensor:
         """Bring maps to a size and add them up."""
         if not self.bare and len(parts) > 1 and kernels.usable(parts[0]):
-            from faircl.kernels.resample import add_upsampled
+            from faircl.kernels.add_upsampled import add_upsampled
 
             return add_upsampled(*parts)
         total = parts[0]

@@ -10,16 +10,16 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor, nn
 
+from faircl.acceleration.bias import speed_up_biases
+from faircl.acceleration.layer_norm import speed_up_norms
+from faircl.acceleration.recording import is_heard
 from faircl.errors import UserError
-from faircl.models.biases import speed_up_biases
 from faircl.models.checkpointing import remembered
 from faircl.models.depth import speed_up_depth
 from faircl.models.mlp_decoder import MlpDecoder
-from faircl.models.names import segformer_library_names, segformer_names
-from faircl.models.norms import speed_up_norms
-from faircl.models.recorded import is_heard
 from faircl.models.resize import resize
 from faircl.models.segmenter import Segmenter
+from faircl.models.weight_names import segformer_library_names, segformer_names
 from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
 
 Variant = Literal["b0", "b1", "b2", "b3", "b4", "b5"]

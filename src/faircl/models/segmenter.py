@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from faircl import kernels
+from faircl.acceleration.recording import is_heard
+from faircl.config.components import ModelConfig as ModelConfig
 from faircl.errors import UserError
 from faircl.models.classifier import GrowingClassifier
 from faircl.models.inlet import Inlet, with_inlet
-from faircl.models.recorded import is_heard
-from faircl.parts import ModelConfig as ModelConfig
 
 Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
 Stages = tuple[Tensor, ...]

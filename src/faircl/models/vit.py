@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from faircl.errors import UserError
 from faircl.models.checkpointing import remembered
-from faircl.models.names import vit_names
 from faircl.models.timm_features import LightNetwork, TimmConfig, check_free_size, create, whole_patches
+from faircl.models.weight_names import vit_names
 from faircl.models.weights import State, load_parts, starting_weights
 
 _IGNORED = re.compile(r"head\.|head_dist\.|fc_norm\.|attn_pool\.|mask_token|pooler\.|classifier\.")

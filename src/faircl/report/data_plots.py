@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from faircl.data.sample import BACKGROUND, Classes
-from faircl.data.stats import ClassStats, DataStats
+from faircl.data.class_stats import ClassStats, DataStats
+from faircl.data.sample import Classes
 from faircl.errors import UserError
+from faircl.labels import BACKGROUND
 from faircl.report.style import COLOURS, INK, STYLE, distinct, legend, name_bars, panels, short
 
 FORMATS = (".pdf", ".png", ".svg")

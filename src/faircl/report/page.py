@@ -15,9 +15,9 @@ from faircl.files import write_text
 from faircl.metrics import forgetting
 from faircl.report import plots
 from faircl.report.pictures import comparison_strips, run_strips
-from faircl.report.run import Run, load_run
 from faircl.report.run_tables import class_comparison_table, class_table, comparison_table, step_table
-from faircl.report.tables import Table, show
+from faircl.runs.run import Run, load_run
+from faircl.tables import Table, show
 
 _LEADS: tuple[tuple[str, Callable[[Run], float], int, str], ...] = (
     ("Highest mean IoU", lambda run: run.final.groups["all"].miou, +1, "%"),

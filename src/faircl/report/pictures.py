@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from faircl.data.masks import colour_mask, decode_mask, open_raster
-from faircl.data.sample import void_id
-from faircl.report.run import Run
+from faircl.labels import ignore_value
+from faircl.runs.run import Run
 
 LARGEST = 768  # px; larger pictures are shrunk, or a page of street scenes would weigh tens of megabytes
 
@@ -87,7 +87,7 @@ def _mask(path: Path | None, alt: str, seen: set[int]) -> Picture | None:
     if path is None:
         return None
     mask = decode_mask(path)
-    seen |= {-1 if int(id) == void_id(mask) else int(id) for id in np.unique(mask)}
+    seen |= {-1 if int(id) == ignore_value(mask) else int(id) for id in np.unique(mask)}
     image = Pillow.fromarray(colour_mask(mask))
     image.thumbnail((LARGEST, LARGEST), Pillow.Resampling.NEAREST)
     return Picture(_uri(image), alt, True)

@@ -21,8 +21,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from faircl.metrics import StepMetrics
-from faircl.report.run import TrainRecord
 from faircl.report.style import COLOURS, INK, STYLE, WIDTH, distinct, legend, name_bars, panels
+from faircl.runs.run import TrainRecord
 
 
 @matplotlib.rc_context(STYLE)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from faircl.metrics import StepMetrics, forgetting
-from faircl.report.run import Run
-from faircl.report.tables import Column, Table, Value
+from faircl.runs.run import Run
+from faircl.tables import Column, Table, Value
 
 _MEASURES = (
     Column("mIoU old", best="max"),

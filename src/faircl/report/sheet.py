@@ -12,8 +12,8 @@ from matplotlib.patches import Patch
 
 from faircl.data.masks import colour_mask, decode_mask, open_raster, voc_palette
 from faircl.files import writing
-from faircl.report.run import load_run
-from faircl.report.tables import show
+from faircl.runs.run import load_run
+from faircl.tables import show
 
 ROWS = 3
 

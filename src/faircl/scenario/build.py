@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from faircl.data.index import LabelIndex
-from faircl.data.sample import BACKGROUND, Classes
+from faircl.data.label_index import LabelIndex
+from faircl.data.sample import Classes
 from faircl.errors import UserError
+from faircl.labels import BACKGROUND
 from faircl.scenario.conventions import FULL, Convention
 from faircl.scenario.scenario import Scenario, Setting, Step
 

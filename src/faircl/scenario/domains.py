@@ -16,9 +16,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from faircl.data.index import LabelIndex
-from faircl.data.sample import BACKGROUND, Classes
+from faircl.data.label_index import LabelIndex
+from faircl.data.sample import Classes
 from faircl.errors import UserError
+from faircl.labels import BACKGROUND
 from faircl.scenario.build import digest_labels, with_shares
 from faircl.scenario.scenario import Protocol, Scenario, Step
 from faircl.seeding import generator

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from faircl.data.file_data import FileData
-from faircl.data.index import LabelIndex, index_labels
+from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
 from faircl.progress import Reporter
@@ -17,8 +17,8 @@ from faircl.scenario.scenario import Protocol, Scenario
 from faircl.scenario.tasks import canonical, split_classes, split_domains
 
 if TYPE_CHECKING:
-    from faircl.data.readers import ReaderConfig
-    from faircl.sections import ScenarioConfig
+    from faircl.config.schema import ScenarioConfig
+    from faircl.readers.base import ReaderConfig
 
 
 class Splits(NamedTuple):

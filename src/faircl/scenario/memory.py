@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faircl.data.index import LabelIndex
-from faircl.data.sample import BACKGROUND, UNLABELLED
-from faircl.scenario.scenario import Scenario, Table
+from faircl.data.label_index import LabelIndex
+from faircl.labels import BACKGROUND, UNLABELLED, LabelTable
+from faircl.scenario.scenario import Scenario
 from faircl.seeding import generator
 
 
@@ -20,7 +20,7 @@ class Memory:
 
     images: Mapping[str, tuple[int, ...]]
 
-    def tables(self, scenario: Scenario, step: int) -> dict[str, Table]:
+    def tables(self, scenario: Scenario, step: int) -> dict[str, LabelTable]:
         """Return raw id to label for every image kept; one that the step brings again has the step's labels too."""
         again = set(scenario.steps[step].images)
         kept = {id: (*steps, step) if id in again else steps for id, steps in self.images.items()}
@@ -28,7 +28,7 @@ class Memory:
         return {id: made[steps] for id, steps in kept.items()}
 
 
-def joint_table(scenario: Scenario, steps: tuple[int, ...]) -> Table:
+def joint_table(scenario: Scenario, steps: tuple[int, ...]) -> LabelTable:
     """Raw id to label where the labels of several steps are known: unlabelled is what none of them labels."""
     table = scenario.train_table(steps[0])
     for step in steps[1:]:
@@ -60,7 +60,7 @@ def memories(scenario: Scenario, index: LabelIndex, size: int, seed: int) -> tup
     return tuple(found)
 
 
-def _shown(table: Table, pixels: NDArray[np.int64], channels: int, background: bool) -> NDArray[np.bool_]:
+def _shown(table: LabelTable, pixels: NDArray[np.int64], channels: int, background: bool) -> NDArray[np.bool_]:
     """Which channels an image's known labels show, background left out: (channels,)."""
     labels = table[: len(pixels)][pixels > 0]
     shown = np.zeros(channels, bool)

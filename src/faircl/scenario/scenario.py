@@ -13,14 +13,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from faircl.data.sample import BACKGROUND, IGNORE, UNLABELLED, Classes, Mask
+from faircl.data.sample import Classes
+from faircl.labels import BACKGROUND, IGNORE, UNLABELLED, LabelTable
 from faircl.scenario.conventions import FULL, Convention
 
 Setting = Literal["overlapped", "disjoint", "sequential"]
 Protocol = Literal["classes", "clean", "plop"]
-Table = NDArray[np.uint16]
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,11 @@ class Scenario:
         hides = self.setting != "sequential" and not self.by_domain
         return BACKGROUND if self.background and hides else UNLABELLED
 
-    def train_table(self, step: int) -> Table:
+    def train_table(self, step: int) -> LabelTable:
         """Raw id to label at a step: what it labels to its channel, all else unlabelled, void to IGNORE."""
         return self._table(self.labelled(step), BACKGROUND if self.background else UNLABELLED)
 
-    def test_table(self, step: int, convention: Convention = FULL) -> Table:
+    def test_table(self, step: int, convention: Convention = FULL) -> LabelTable:
         """Raw id to label in evaluation: every class seen to its channel; the rest as the convention says."""
         future = BACKGROUND if self.background and convention.future == "background" else IGNORE
         table = self._table(range(self.channels(step)), future)
@@ -126,7 +125,7 @@ class Scenario:
             table[BACKGROUND] = IGNORE
         return table
 
-    def _table(self, channels: range, other: int) -> Table:
+    def _table(self, channels: range, other: int) -> LabelTable:
         wide = len(self.classes.names) > 254
         table = np.full(65536 if wide else 256, IGNORE, np.uint16)
         table[: len(self.classes.names)] = other
@@ -185,11 +184,6 @@ class Scenario:
     def sha256(self) -> str:
         """Digest of classes, steps, image ids and label counts: equal digests, equal scenarios."""
         return str(self.to_json()["sha256"])
-
-
-def apply_table(table: Table, mask: Mask) -> NDArray[np.uint16]:
-    """Turn a raw mask (H, W) into labels by one lookup."""
-    return table[mask]
 
 
 def _sha256(body: dict[str, Any]) -> str:

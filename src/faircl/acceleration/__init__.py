@@ -1,0 +1,1 @@
+"""The fast path: fused kernels in the place of a network's modules, CUDA graphs, torch.compile."""

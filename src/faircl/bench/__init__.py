@@ -1,0 +1,1 @@
+"""What is timed, and the plain peers it is compared with."""

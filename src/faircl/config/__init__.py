@@ -1,0 +1,1 @@
+"""The configuration of a run: a typed tree, packaged recipes, published tables."""

@@ -1,0 +1,204 @@
+"""How the masks of a data set are coded: file bytes to class ids, or straight to pixel counts.
+
+Nearly every mask is an 8-bit index or palette picture. Its pixels have 256 possible values, so one table says what each
+means, one histogram counts them, and no pixel is looked at twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from faircl.data.index_png import IndexPng, MissingRows, count_index_png, read_palette_png
+from faircl.data.masks import (
+    MAX_UINT8_CLASSES,
+    VOID_8BIT,
+    ColourTable,
+    Palette,
+    decode_mask_bytes,
+    decode_raster,
+    fit_mask,
+)
+from faircl.errors import UserError
+from faircl.labels import IGNORE, Mask, ignore_value
+
+UNKNOWN = 65533
+"""Entry of a value table for numbers that may not occur in a mask."""
+
+_PNG_DEPTH = 24  # byte of a PNG that holds its bit depth
+
+Values = NDArray[np.uint16]  # stored value to id, IGNORE or UNKNOWN
+
+
+class Counted(NamedTuple):
+    """Pixels of every class (K,) int64, pixels of void, and the mask's height and width."""
+
+    pixels: NDArray[np.int64]
+    void: int
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class MaskCoding:
+    """What the numbers and colours in a data set's masks mean.
+
+    `classes`: number of classes, ids 0 to `classes` − 1. `colours`: for masks coded in colours. `values` (N,): stored
+    number to id where the two differ (Cityscapes' labelIds); numbers beyond it are unknown. `void`: whether 255 means
+    void; where it does not, `hint` says what a 255 gives away. `listed_in` names the list of classes in errors.
+    """
+
+    classes: int
+    colours: ColourTable | None = None
+    values: Values | None = None
+    void: bool = True
+    hint: str = ""
+    listed_in: str = "the class list"
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(f"1/{self.classes}/{self.void}/".encode())
+        digest.update(b"" if self.colours is None else bytes(self.colours))
+        digest.update(b"" if self.values is None else self.values.astype("<u2").tobytes())
+        object.__setattr__(self, "fingerprint", digest.hexdigest())
+
+    def decode(self, data: bytes, path: Path) -> Mask:
+        """Class ids (H, W) of a mask file's bytes, all below `classes` or void; `path` is for errors."""
+        stored = None if self.colours is not None else read_palette_png(data)
+        if stored is not None and (plain := self._plain(stored)) is not None:
+            return plain
+        image = decode_raster(data, path, "mask")
+        if _is_index(image, data):
+            if image.mode == "L" or self.colours is None:
+                stored = np.frombuffer(bytearray(image.tobytes()), np.uint8).reshape(image.height, image.width)
+                if (plain := self._plain(stored)) is not None:
+                    return plain
+            meaning = self._meaning(np.array(image.histogram()), _palette(image), path)
+            # The cast takes IGNORE to 255, which is void in 8 bits.
+            small = self.classes <= MAX_UINT8_CLASSES
+            mask: Mask = (meaning.astype(np.uint8) if small else meaning)[np.array(image)]
+            return mask
+        if self.values is not None and image.mode in ("RGB", "RGBA"):
+            raise UserError(
+                f"Mask {path} is a colour picture; expected {self.listed_in} as numbers: it is likely the preview that "
+                "lies beside the masks."
+            )
+        mask = decode_mask_bytes(data, path, self.colours, self.listed_in)
+        if self.values is None and self.void:
+            return fit_mask(mask, self.classes, str(path), self.listed_in)
+        counts = np.bincount(mask.ravel(), minlength=65536 if mask.dtype == np.uint16 else 256)
+        table = self._checked(counts, path)
+        return table.astype(np.uint8)[mask] if self.classes <= MAX_UINT8_CLASSES else table[mask]
+
+    def _plain(self, values: NDArray[np.uint8]) -> Mask | None:
+        """Ids of an 8-bit picture whose values (H, W) mean something by themselves; None where one of them does not."""
+        if self.classes > UNKNOWN & 0xFF:
+            return None
+        if self.values is None and self.void:  # adding one wraps void to 0, so that a single maximum checks all
+            return values if int((values + np.uint8(1)).max(initial=0)) <= self.classes else None
+        # Translating bytes is a third of the time of counting and looking up; UNKNOWN's low byte is no id.
+        ids = np.frombuffer(bytearray(values).translate(self._bytes), np.uint8)
+        return None if (ids == UNKNOWN & 0xFF).any() else ids.reshape(values.shape)
+
+    def count(self, data: bytes, path: Path) -> Counted:
+        """Count the classes of a mask file's bytes."""
+        try:
+            stored = count_index_png(data)
+        except MissingRows:
+            raise UserError(
+                f"Mask {path} cannot be decoded: it holds fewer rows than its header says; copy or export it again."
+            ) from None
+        if stored is None:
+            image = decode_raster(data, path, "mask")
+            if not _is_index(image, data):
+                return count_ids(self.decode(data, path), self.classes)
+            stored = IndexPng(np.array(image.histogram()), (image.height, image.width), _palette(image))
+        meaning = self._meaning(stored.counts, stored.palette, path)
+        # IGNORE and UNKNOWN, which does not occur, fall into the last place.
+        places = np.minimum(meaning, self.classes)
+        counts = np.bincount(places, stored.counts, minlength=self.classes + 1).astype(np.int64)
+        return Counted(counts[:-1], int(counts[-1]), stored.size)
+
+    def _meaning(self, counts: NDArray[np.int64], palette: Palette | None, path: Path) -> Values:
+        """Return the id of each of the 256 values of an 8-bit picture; refuse values that occur and mean nothing.
+
+        A palette picture whose colours are all known is read by its colours: an editor may have sorted them anew, and
+        the index is then only a place in its palette. Any other palette is taken as decoration.
+        """
+        if palette is not None and self.colours is not None:
+            by_colour = self._by_colour(counts, palette, self.colours)
+            if by_colour is not None:
+                return by_colour
+        return self._checked(counts, path)
+
+    def _by_colour(self, counts: NDArray[np.int64], palette: Palette, colours: ColourTable) -> Values | None:
+        ids = np.full(256, -1)
+        ids[: len(palette)] = colours.lookup(palette)
+        if (ids[counts > 0] < 0).any():
+            return None
+        meaning: Values = np.maximum(ids, 0).astype(np.uint16)
+        return meaning
+
+    def _checked(self, counts: NDArray[np.int64], path: Path) -> Values:
+        """Return the id of every stored value; an error if a value that occurs has none."""
+        meaning = self._byte_table if len(counts) == 256 else self._table(len(counts))
+        if counts[meaning == UNKNOWN].any():
+            unknown = np.flatnonzero((meaning == UNKNOWN) & (counts > 0))
+            more = f" (and {len(unknown) - 1} more such values)" if len(unknown) > 1 else ""
+            void = f", or write {VOID_8BIT} for void" if self.void else ""
+            raise UserError(
+                f"Mask {path} holds value {unknown[0]} in {counts[unknown[0]]} pixels{more}, but {self.listed_in} has "
+                f"{self.classes} classes{self._range()}; "
+                + (self.hint if self.hint else f"add the missing classes there{void}.")
+            )
+        return meaning
+
+    def _range(self) -> str:
+        return f", ids 0 to {self.classes - 1}" if self.values is None else ""
+
+    @cached_property
+    def _byte_table(self) -> Values:
+        return self._table(256)
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        """The low bytes of `_byte_table`: IGNORE becomes 255, which is void in 8 bits."""
+        return self._byte_table.astype(np.uint8).tobytes()
+
+    def _table(self, size: int) -> Values:
+        table = np.full(size, UNKNOWN, np.uint16)
+        own = np.arange(min(self.classes, size), dtype=np.uint16) if self.values is None else self.values[:size]
+        table[: len(own)] = own
+        if self.void:  # the largest value; and 255, unless a class of deeper files has that id
+            table[-1] = IGNORE
+            if self.classes <= VOID_8BIT:
+                table[VOID_8BIT] = IGNORE
+        return table
+
+
+def count_ids(mask: Mask, classes: int) -> Counted:
+    """Count the classes of decoded ids (H, W)."""
+    counts = np.bincount(mask.ravel(), minlength=classes + 1)
+    return Counted(
+        counts[:classes].astype(np.int64), int((mask == ignore_value(mask)).sum()), (mask.shape[0], mask.shape[1])
+    )
+
+
+def _palette(image: Pillow.Image) -> Palette | None:
+    if image.mode != "P":
+        return None
+    return np.array(image.getpalette("RGB") or [], np.uint8).reshape(-1, 3)[:256]
+
+
+def _is_index(image: Pillow.Image, data: bytes) -> bool:
+    """Whether a picture's stored bytes are its values: 8-bit grey or palette."""
+    if image.format == "JPEG" or image.mode not in ("L", "P"):
+        return False
+    return image.mode == "P" or image.format != "PNG" or data[_PNG_DEPTH] == 8

@@ -1,0 +1,1 @@
+"""From samples to batches on the device: windows, augmentation, samplers, caches, prefetching."""

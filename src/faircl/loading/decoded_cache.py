@@ -1,0 +1,199 @@
+"""Decoded samples kept for the rest of a step: in memory, or in files that are mapped into it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import mmap
+import os
+import shutil
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from faircl.data.count_cache import VARIABLE, cache_folder, keep
+from faircl.data.counting_pool import cores
+from faircl.data.file_data import FileData
+from faircl.data.sample import Sample, SegmentationData
+from faircl.errors import UserError
+from faircl.labels import Mask
+
+GB = 1e9
+_HEADER = struct.Struct("<8sIII12x")  # name and version, height, width, bytes of a mask's number; a multiple of 16
+_NAME = b"faircl-1"
+_MEMORY = Path("/proc/meminfo")
+_CONTAINER = Path("/sys/fs/cgroup")
+
+
+def decode_all(
+    data: SegmentationData, split: str, ids: Sequence[str], check: Callable[[float], None]
+) -> Iterator[Sample]:
+    """Read samples in threads, in order; ``check`` is told early how many bytes all of them are going to need."""
+    chunk = 8 * cores()  # what is read ahead
+    with ThreadPoolExecutor(cores()) as pool:
+        for first in range(0, len(ids), chunk):
+            samples = list(pool.map(lambda id: data.read(split, id), ids[first : first + chunk]))
+            if first == 0:
+                check(len(ids) / len(samples) * sum(sample.image.nbytes + sample.mask.nbytes for sample in samples))
+            yield from samples
+
+
+class SamplesInMemory:
+    """A reader in front of another, which has decoded some of its samples beforehand.
+
+    Processes that are forked off share them, uncopied.
+    """
+
+    def __init__(self, data: SegmentationData, split: str, ids: Sequence[str], advance: Callable[[], None]) -> None:
+        self.data, self.classes = data, data.classes
+        self._kept: dict[tuple[str, str], Sample] = {}
+        for id, sample in zip(ids, decode_all(data, split, ids, check_memory), strict=True):
+            self._kept[split, id] = sample
+            advance()
+
+    def ids(self, split: str) -> Sequence[str]:
+        """Image ids of a split."""
+        return self.data.ids(split)
+
+    def read(self, split: str, id: str) -> Sample:
+        """Image and mask of one id; not to be written to."""
+        return self._kept.get((split, id)) or self.data.read(split, id)
+
+    def read_mask(self, split: str, id: str) -> Mask:
+        """Mask alone."""
+        return self.read(split, id).mask
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the samples behind: a process that is not forked decodes what it needs sooner than it receives all."""
+        return {**self.__dict__, "_kept": {}}
+
+
+class SamplesOnDisk:
+    """A reader in front of one of files, which keeps what it has decoded in the cache folder, a file per sample.
+
+    Files are written whole or not at all, so that any number of processes may share the folder. Their names depend on
+    path, size and time of the image and of the mask, and on how both are read.
+    """
+
+    def __init__(self, data: SegmentationData, folder: Path | None = None) -> None:
+        if not isinstance(data, FileData) or type(data).read is not FileData.read:
+            raise UserError(
+                "train.cache is disk, but this data set is not read from image and mask files, whose changes would be "
+                "noticed; set it to memory or none."
+            )
+        self.data, self.classes = data, data.classes
+        self.folder = (folder or cache_folder()) / "decoded"
+
+    def ids(self, split: str) -> Sequence[str]:
+        """Image ids of a split."""
+        return self.data.ids(split)
+
+    def read_mask(self, split: str, id: str) -> Mask:
+        """Mask alone."""
+        return self.data.read_mask(split, id)
+
+    def read(self, split: str, id: str) -> Sample:
+        """Image and mask of one id; decoded and kept if it is not there yet."""
+        path = self._path(split, id)
+        if path is None:
+            return self.data.read(split, id)  # which says what is wrong
+        with suppress(OSError, ValueError):  # not there, or not whole
+            return _load(path, id)
+        sample = self.data.read(split, id)
+        if not keep(path, lambda file: _save(file, sample)):
+            self._cannot_keep(path)
+        return sample
+
+    def check_folder(self) -> None:
+        """Raise an error if nothing can be kept."""
+        probe = self.folder / ".probe"
+        if not keep(probe, lambda file: file.write(b"faircl")):
+            self._cannot_keep(probe)
+        probe.unlink(missing_ok=True)
+
+    def _cannot_keep(self, path: Path) -> NoReturn:
+        raise UserError(
+            f"Cannot keep decoded images in {self.folder}: the disk is full{_room(path)}, or the folder cannot be "
+            f"made or written; make room, set {VARIABLE} to another, or train.cache to none or memory."
+        )
+
+    def _path(self, split: str, id: str) -> Path | None:
+        """Return where a sample is kept; None if its files cannot be seen."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(f"{type(self.data).__qualname__}/{self.data.label_key(split, id)}/{self.data.images}".encode())
+        for path in (self.data.image_path(split, id), self.data.mask_path(split, id)):
+            try:
+                found = os.stat(path)
+            except OSError:
+                return None
+            digest.update(f"/{path.absolute()}/{found.st_size}/{found.st_mtime_ns}".encode("utf-8", "surrogateescape"))
+        name = digest.hexdigest()
+        return self.folder / name[:2] / name
+
+
+def _room(path: Path) -> str:
+    """Say how much is free where a file was to be, as far as that can be seen."""
+    with suppress(OSError, StopIteration):
+        free = shutil.disk_usage(next(parent for parent in path.parents if os.path.exists(parent))).free
+        return f" ({free / GB:.1f} GB free)"
+    return ""
+
+
+def _save(file: BinaryIO, sample: Sample) -> None:
+    high, wide = sample.mask.shape
+    file.write(_HEADER.pack(_NAME, high, wide, sample.mask.itemsize))
+    for part in (sample.image, sample.mask):
+        file.write(np.ascontiguousarray(part).data)
+
+
+def _load(path: Path, id: str) -> Sample:
+    """Map a file into memory; a ValueError where it is not what it should be."""
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # writable arrays, whose writes reach no file
+    if len(mapped) < _HEADER.size:
+        raise ValueError
+    name, high, wide, itemsize = _HEADER.unpack_from(mapped)
+    pixels = high * wide
+    if name != _NAME or itemsize not in (1, 2) or len(mapped) != _HEADER.size + pixels * (3 + itemsize):
+        raise ValueError
+    image = np.frombuffer(mapped, np.uint8, 3 * pixels, _HEADER.size).reshape(high, wide, 3)
+    stored = np.frombuffer(mapped, np.uint8, pixels * itemsize, _HEADER.size + 3 * pixels)
+    mask: Mask = stored if itemsize == 1 else stored.view(np.uint16)
+    return Sample(id, image, mask.reshape(high, wide))
+
+
+def check_memory(needed: float, cache: str = "memory") -> None:
+    """Refuse samples that this machine has no memory for, where it tells."""
+    free = min(_free_memory(), _free_in_container())
+    if needed > free:
+        raise UserError(
+            f"train.cache is {cache}, but the step's decoded images need about {needed / GB:.1f} GB and "
+            f"{free / GB:.1f} GB are free on this machine; set it to disk or none."
+        )
+
+
+def _free_memory() -> float:
+    """Return the bytes that the machine could give; infinity where it does not tell."""
+    with suppress(OSError, ValueError, KeyError):
+        return 1024 * _numbers(_MEMORY)["MemAvailable:"]
+    return math.inf
+
+
+def _free_in_container() -> float:
+    """Return the bytes that the container (cgroup v2) may still take; infinity where there is no limit."""
+    with suppress(OSError, ValueError, KeyError):
+        limit, used = (int((_CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+        kinds = _numbers(_CONTAINER / "memory.stat")
+        return limit - used + kinds["inactive_file"] + kinds["active_file"]  # what was read from files need not stay
+    return math.inf
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Return the numbers of a file of lines with a name and a number."""
+    lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+    return {line[0]: int(line[1]) for line in lines if len(line) > 1}

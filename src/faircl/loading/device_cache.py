@@ -1,0 +1,90 @@
+"""All images of a step on the training device, where windows are cut out of them: no workers, no copies on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from faircl.errors import UserError
+from faircl.loading.compact_labels import as_tensor
+from faircl.loading.decoded_cache import GB, check_memory, decode_all
+from faircl.loading.loader import StepDataset
+from faircl.loading.windows import CutWindows, Numbers, Window
+
+_WHOLE = (slice(None), slice(None))
+
+
+class Whole(NamedTuple):
+    """A whole image on the device: image (H, W, 3) uint8; labels, assigned (H, W) compact; salient (H, W) bool."""
+
+    image: Tensor
+    labels: Tensor
+    assigned: Tensor | None
+    salient: Tensor | None
+
+
+class ResidentImages:
+    """The images of a step, labelled, on a device."""
+
+    def __init__(self, dataset: StepDataset, device: torch.device, advance: Callable[[], None]) -> None:
+        self.dataset = dataset
+        self.images: list[Whole] = []
+        try:
+            samples = decode_all(dataset.data, dataset.split, dataset.images, lambda size: _check(size, device))
+            for id, sample in zip(dataset.images, samples, strict=True):
+                image, labels, assigned, salient = dataset.labelled(id, sample, _WHOLE)
+                parts = (
+                    torch.from_numpy(image if image.flags.writeable else image.copy()),
+                    as_tensor(labels),
+                    None if assigned is None else as_tensor(assigned),
+                    None if salient is None else torch.from_numpy(salient).bool(),
+                )
+                # Rows without gaps, whatever order a reader has left them in.
+                sent = (None if part is None else part.contiguous().to(device) for part in parts)
+                self.images.append(Whole(*sent))  # type: ignore[arg-type]  # what may be None keeps its place
+                advance()
+        except torch.OutOfMemoryError:
+            size = sum(part.nbytes for one in self.images for part in one if part is not None)
+            raise UserError(
+                f"train.cache is gpu, but after {len(self.images)} of {len(dataset.images)} images ({size / GB:.1f} GB)"
+                " the GPU's memory is full; set it to memory or disk."
+            ) from None
+
+    def batches(self, order: Iterable[list[tuple[int, int]]]) -> Iterator[CutWindows]:
+        """Yield batches of (draw, image) pairs."""
+        for pairs in order:
+            windows = [self._window(draw, index) for draw, index in pairs]
+            yield CutWindows(windows, Numbers.of(windows))
+
+    def _window(self, draw: int, index: int) -> Window:
+        """Cut a window out of an image: what is inside is shown, not copied."""
+        image, labels, assigned, salient = self.images[index]
+        crop, gains = self.dataset.draw(draw, labels.shape)
+        place, crop = crop.within(labels.shape)
+        return Window(
+            image[place],
+            labels[place],
+            None if assigned is None else assigned[place],
+            None if salient is None else salient[place],
+            crop,
+            draw,
+            gains,
+        )
+
+
+def _check(needed: float, device: torch.device) -> None:
+    """Refuse images that the device has no memory for."""
+    if device.type != "cuda":
+        check_memory(needed, "gpu")
+        return
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if needed > free:
+        raise UserError(
+            f"train.cache is gpu, but the step's decoded images need about {needed / GB:.1f} GB and {free / GB:.1f} GB "
+            f"of {total / GB:.1f} GB are free on the GPU, where the network must find room too; set it to memory or "
+            "disk."
+        )

@@ -1,0 +1,169 @@
+"""Training windows that are resampled on the device: workers cut them out of their images and send them as they are.
+
+What lies outside an image is not sent, and a window that will be enlarged is sent small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from faircl import kernels
+from faircl.loading.batch import Batch
+from faircl.loading.compact_labels import SENT_IGNORE, alike
+from faircl.loading.packed_tensors import Parcel, Ring
+from faircl.loading.transforms import PAD_COLOUR, Crop
+
+_OUTSIDE = {torch.uint8: SENT_IGNORE, torch.int16: SENT_IGNORE, torch.bool: False}
+"""What is outside an image: IGNORE, in either type of compact labels, and not salient."""
+
+
+class Window(NamedTuple):
+    """The part of an image that a crop shows, h × w pixels, and the crop as seen from it.
+
+    Shapes: image (h, w, 3) uint8; labels, assigned (h, w) compact; salient (h, w) bool; gains (5,), of colour jitter.
+    """
+
+    image: Tensor
+    labels: Tensor
+    assigned: Tensor | None
+    salient: Tensor | None
+    crop: Crop
+    draw: int
+    gains: Tensor | None = None
+
+
+class Numbers(NamedTuple):
+    """What was drawn for a batch.
+
+    Shapes: geometry (B, 7) int64, top, left, height, width and flip of the crops, height and width of the parts of the
+    images that they show; draws (B,) int64; gains (B, 5).
+    """
+
+    geometry: Tensor
+    draws: Tensor
+    gains: Tensor | None
+
+    @classmethod
+    def of(cls, windows: Sequence[Window]) -> Numbers:
+        """Collect those of the windows."""
+        crops = [(one.crop, one.labels.shape) for one in windows]
+        gains = [one.gains for one in windows if one.gains is not None]  # all have them, or none
+        return cls(
+            torch.tensor([[c.top, c.left, c.height, c.width, c.flip, *shown] for c, shown in crops]),
+            torch.tensor([one.draw for one in windows]),
+            torch.stack(gains) if gains else None,
+        )
+
+
+@dataclass(frozen=True)
+class CutWindows:
+    """The windows of a batch on the device, where they are resampled; their numbers may be on the way."""
+
+    windows: Sequence[Window]
+    numbers: Numbers
+
+    def to(self, device: torch.device) -> CutWindows:
+        """Bring the numbers to the windows."""
+        sent = (one if one is None or device.type == "cpu" else one.pin_memory() for one in self.numbers)
+        moved = [None if one is None else one.to(device, non_blocking=True) for one in sent]
+        return replace(self, numbers=Numbers(*moved))  # type: ignore[arg-type]  # what may be None keeps its place
+
+    def prepared(self) -> Batch:
+        """Resample images as ``Crop.image`` does and labels as ``Crop.mask`` does."""
+        windows, numbers = self.windows, self.numbers
+        assigned = [one.assigned for one in windows if one.assigned is not None]  # all have it, or none
+        salient = [one.salient for one in windows if one.salient is not None]
+        size = windows[0].crop.size
+        take: Callable[[Sequence[Tensor]], Tensor]
+        if kernels.usable(windows[0].image):
+            from faircl.kernels.resample_windows import resample
+
+            images = resample([one.image for one in windows], numbers.geometry, size, PAD_COLOUR)
+            take = partial(_take_at_once, numbers.geometry, size)
+        else:
+            images = torch.stack([one.crop.sample(one.image) for one in windows])
+            take = _places(numbers.geometry, size).take
+        return Batch.prepare(
+            images,
+            take([one.labels for one in windows]),
+            take(assigned) if assigned else None,
+            numbers.draws.clone(),
+            take(salient) if salient else None,
+            numbers.gains,
+        )
+
+
+@dataclass(frozen=True)
+class SentWindows:
+    """The windows of a batch on their way to the device."""
+
+    parcel: Parcel
+    crops: tuple[Crop, ...]
+
+    @classmethod
+    def collate(cls, windows: Sequence[Window], ring: Ring | None = None) -> SentWindows:
+        """Pack windows, after their numbers."""
+        pixels = [part for one in windows for part in one[:4]]
+        return cls(Parcel.pack([*Numbers.of(windows), *pixels], ring), tuple(one.crop for one in windows))
+
+    def kept(self) -> SentWindows:
+        """Return the windows in memory of their own."""
+        return replace(self, parcel=self.parcel.kept())
+
+    def pin_memory(self) -> SentWindows:
+        """Move the windows to memory that a GPU can copy from by itself."""
+        return replace(self, parcel=self.parcel.pin_memory())
+
+    def to(self, device: torch.device) -> SentWindows:
+        """Move the windows to a device."""
+        return replace(self, parcel=self.parcel.to(device))
+
+    def prepared(self) -> Batch:
+        """Resample the windows."""
+        geometry, draws, gains, *pixels = self.parcel.tensors()
+        windows = [
+            Window(*pixels[4 * k : 4 * k + 4], crop, 0)  # type: ignore[arg-type, call-arg]  # as they were packed
+            for k, crop in enumerate(self.crops)
+        ]
+        return CutWindows(windows, Numbers(geometry, draws, gains)).prepared()  # type: ignore[arg-type]
+
+
+def _take_at_once(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:
+    """Take pixels of parts (h, w) by nearest neighbour, all by one kernel: (B, size, size)."""
+    from faircl.kernels.resample_windows import take
+
+    same = alike(list(parts))
+    return take(same, geometry, size, _OUTSIDE[same[0].dtype])
+
+
+class _Places(NamedTuple):
+    """Row and column of every output pixel centre among the pixels of its window, (B, size) each; and what is inside.
+
+    Shapes: inside (B, size, size) bool; rows and columns outside are moved to the border.
+    """
+
+    rows: Tensor
+    cols: Tensor
+    inside: Tensor
+
+    def take(self, parts: Sequence[Tensor]) -> Tensor:
+        """Take pixels of parts (h, w) by nearest neighbour: (B, size, size)."""
+        pairs = zip(parts, self.rows, self.cols, strict=True)
+        taken = torch.stack(alike([part.index_select(0, rows).index_select(1, cols) for part, rows, cols in pairs]))
+        return taken.masked_fill(~self.inside, _OUTSIDE[taken.dtype])
+
+
+def _places(geometry: Tensor, size: int) -> _Places:
+    """Compute for a batch what ``Crop.mask`` computes for one image."""
+    top, left, height, width, flip, high, wide = geometry.T[..., None]
+    centres = 2 * torch.arange(size, device=geometry.device) + 1
+    rows, cols = (start + centres * length // (2 * size) for start, length in ((top, height), (left, width)))
+    cols = torch.where(flip > 0, cols.flip(1), cols)
+    inside = ((rows >= 0) & (rows < high))[:, :, None] & ((cols >= 0) & (cols < wide))[:, None]
+    return _Places(rows.clamp(min=0).minimum(high - 1), cols.clamp(min=0).minimum(wide - 1), inside)

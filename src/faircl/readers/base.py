@@ -1,0 +1,148 @@
+"""The configuration of readers, and the two that are always at hand: built-in scenes and a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
+
+from faircl.data.images import ImageReading
+from faircl.data.saliency import SaliencyMaps
+from faircl.data.sample import SegmentationData
+from faircl.errors import UserError
+from faircl.readers.folder import FolderData
+from faircl.readers.scenes import SceneData
+
+_Byte = Annotated[int, Field(ge=0, le=255)]
+
+
+class ReaderConfig(BaseModel):
+    """What every reader needs: its name and the splits to train and test on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: str
+    train: str = Field("train", description="split to train on")
+    test: str = Field("test", description="split to evaluate on")
+
+    def open(self) -> SegmentationData:
+        """Open the data; raises UserError when it is not there."""
+        raise NotImplementedError
+
+    def absolute(self) -> Self:
+        """Return the same configuration with every path absolute, for a record that outlives the present folder."""
+        return self
+
+    def saliency_maps(self) -> SaliencyMaps | None:
+        """Return the saliency maps of the training images, where there are any."""
+        return None
+
+
+class FileConfig(ReaderConfig):
+    """What every reader of files needs: where they are, and how images are read."""
+
+    root: Path | None = Field(None, description="the folder")
+    bands: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] | None = Field(
+        None, description="bands, from 0, that become red, green and blue; unset: the first three"
+    )
+    value_range: tuple[float, float] | None = Field(
+        None, description="values that become 0 and 255, for deep images; unset: the whole range of the type"
+    )
+    saliency: Path | None = Field(
+        None, description="folder of saliency maps, a PNG per training image; only methods that want them use them"
+    )
+
+    @field_validator("value_range")
+    @classmethod
+    def _ordered(cls, value_range: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value_range is not None and value_range[0] >= value_range[1]:
+            raise ValueError(f"expected [low, high] with low < high, found {list(value_range)}")
+        return value_range
+
+    def required_root(self) -> Path:
+        """Return the root; an error where none was given."""
+        if self.root is None:
+            raise UserError(f"The data set '{self.name}' has no root; set data.root to its folder.")
+        return self.root
+
+    def absolute(self) -> Self:
+        """Return the same configuration with absolute folders."""
+        folders = {"root": self.root, "saliency": self.saliency}
+        return self.model_copy(update={name: _absolute(path) for name, path in folders.items() if path is not None})
+
+    def saliency_maps(self) -> SaliencyMaps | None:
+        """Return the saliency maps of the training images, where a folder of them was given."""
+        return None if self.saliency is None else SaliencyMaps(_absolute(self.saliency))
+
+    def image_reading(self) -> ImageReading:
+        """Return how images are read."""
+        return ImageReading(self.bands, self.value_range)
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))
+
+
+class SceneConfig(ReaderConfig):
+    """The built-in procedural street scenes."""
+
+    name: Literal["scenes"] = "scenes"
+    images: int = Field(200, description="training images")
+    test_images: int = Field(60, description="test images")
+    size: int = Field(96, description="side of an image in pixels")
+    seed: int = Field(0, description="seed of the scenes, apart from the seed of training")
+
+    def open(self) -> SceneData:
+        """Return the generator of scenes."""
+        return SceneData(self.images, self.test_images, self.size, self.seed)
+
+
+class FolderConfig(FileConfig):
+    """A folder with images/{split}, masks/{split} and classes.txt."""
+
+    name: Literal["folder"] = "folder"
+    background: Literal["auto", "first", "none"] = Field(
+        "auto", description="whether id 0 is background: auto looks whether it is called so"
+    )
+    void_colour: tuple[_Byte, _Byte, _Byte] | None = Field(
+        None, description="colour of ignored pixels in RGB-coded masks"
+    )
+
+    def open(self) -> FolderData:
+        """Open the folder."""
+        if self.root is None:
+            raise UserError("The folder data set has no root; set data.root to the folder with images/ and masks/.")
+        return FolderData(self.root, self.background, self.void_colour, self.image_reading())
+
+
+class Reader:
+    """Entry of the table of readers.
+
+    `layout` shows the files expected below the root; `tasks` are those of published tables.
+    """
+
+    Config: ClassVar[type[ReaderConfig]]
+    summary: ClassVar[str]
+    layout: ClassVar[str] = ""
+    tasks: ClassVar[tuple[str, ...]] = ()
+
+
+class SceneReader(Reader):
+    """Built-in scenes."""
+
+    Config = SceneConfig
+    summary = "built-in street scenes, drawn when read; ten classes and background"
+    tasks = ("6-4",)
+
+
+class FolderReader(Reader):
+    """A folder of one's own."""
+
+    Config = FolderConfig
+    summary = "a folder of your own: images, masks and a list of classes"
+    layout = """\
+classes.txt
+images/{split}/…/a.jpg
+masks/{split}/…/a.png"""

@@ -1,0 +1,151 @@
+"""The plain folder layout, for anyone's own data.
+
+root/classes.txt             one class per line, line k is id k: ``name`` or ``name r g b``
+root/images/{split}/**/x.jpg
+root/masks/{split}/**/x.png
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+from faircl.data.file_data import (
+    IMAGE_SUFFIXES,
+    MASK_SUFFIXES,
+    FileData,
+    Files,
+    Listing,
+    open_root,
+    some,
+    subfolders,
+)
+from faircl.data.file_pairs import found_in
+from faircl.data.images import RGB, ImageReading
+from faircl.data.mask_coding import MaskCoding
+from faircl.data.masks import Colour, ColourTable
+from faircl.data.sample import Classes
+from faircl.errors import UserError, did_you_mean, unknown_name
+
+CLASSES_FILE = "classes.txt"
+
+_NAME_AND_COLOUR = re.compile(r"(.*\S)\s+(\d+)\s+(\d+)\s+(\d+)")
+_LAYOUT = "expected classes.txt, images/{split}/ and masks/{split}/"
+
+
+class FolderData(FileData):
+    """Reader of the folder layout. The constructor reads classes.txt only; a split is listed on first use.
+
+    An id is the path below masks/{split} without its extension, '/'-separated. `background`: ``auto`` (id 0 is
+    background if it is called so), ``first`` (id 0 is) or ``none``. `void_colour` is for RGB-coded masks.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        background: str = "auto",
+        void_colour: Colour | None = None,
+        images: ImageReading = RGB,
+    ) -> None:
+        super().__init__(open_root(root, _LAYOUT), images)
+        if background not in ("auto", "first", "none"):
+            raise unknown_name("background setting", background, ("auto", "first", "none"))
+        missing = [] if os.path.isdir(self.root / "masks") else ["masks"]
+        if missing and not os.path.isdir(self.root / "images"):
+            missing.insert(0, "images")
+        if not os.path.isfile(self.root / CLASSES_FILE):
+            missing.insert(0, CLASSES_FILE)
+        if missing:
+            raise UserError(f"Data folder {self.root} has no {' and no '.join(missing)}; {_LAYOUT}.")
+        names, colours = read_classes(self.root / CLASSES_FILE)
+        named = background == "auto" and names[0].lower() == "background"
+        self.classes = Classes(names, background=named or background == "first")
+        table = ColourTable(colours, void_colour) if colours else None
+        self.coding = MaskCoding(len(names), table, listed_in=CLASSES_FILE)
+
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have masks, sorted."""
+        return tuple(sorted(subfolders(self.root / "masks")))
+
+    def check_split(self, split: str) -> None:
+        """Raise an error if there is no such split, or only its images."""
+        splits = self.splits()
+        if split in splits:
+            return
+        if os.path.isdir(self.root / "images" / split):
+            raise UserError(
+                f"Split '{split}' has {self.root / 'images' / split} but no {self.root / 'masks' / split}; "
+                "a split needs both folders."
+            )
+        have = f"It has: {', '.join(splits)}." if splits else "It has none: make images/train and masks/train."
+        raise UserError(f"Data folder {self.root} has no split '{split}'.{did_you_mean(split, splits)} {have}")
+
+    def list_split(self, split: str) -> Listing:
+        """Pair masks/{split} with images/{split}, which need not be there."""
+        masks, skipped = found_in(self.root, f"masks/{split}", MASK_SUFFIXES)
+        images, skipped_images = found_in(self.root, f"images/{split}", IMAGE_SUFFIXES)
+        files = {id: Files(images.get(id), path) for id, path in masks.items()}
+        bare = tuple(path for id, path in images.items() if id not in masks)
+        return Listing(files, (*skipped, *skipped_images), bare)
+
+    def check_listing(self, split: str, listing: Listing) -> None:
+        """Refuse images without a mask, and masks without an image unless the split has no image at all."""
+        if listing.bare:
+            expected = self.root / "masks" / os.path.splitext(listing.bare[0].removeprefix("images/"))[0]
+            found = some(listing.bare, "image", "no mask")
+            masks = {unicodedata.normalize("NFC", files.mask) for files in listing.files.values()}
+            alike = unicodedata.normalize("NFC", expected.relative_to(self.root).as_posix() + ".png") in masks
+            why = " (one is there whose name differs in its Unicode form alone: rename it)" if alike else ""
+            raise UserError(f"{self.root} has {found}; expected {expected}.png{why}: add masks or remove images.")
+        orphans = [files.mask for files in listing.files.values() if files.image is None]
+        if orphans and len(orphans) < len(listing.files):
+            expected = self.root / "images" / os.path.splitext(orphans[0].removeprefix("masks/"))[0]
+            found = some(orphans, "mask", "no image")
+            raise UserError(f"{self.root} has {found}; expected {expected}.jpg or alike: add images or remove masks.")
+        super().check_listing(split, listing)
+
+    def check_images(self, split: str) -> None:
+        """Raise an error if a split has no images, or if some are gone."""
+        for part in split.split("+"):
+            folder = self.root / "images" / part
+            if not os.path.isdir(folder):
+                raise UserError(
+                    f"Split '{part}' has {self.root / 'masks' / part} but no {folder}; a split needs both folders."
+                )
+        if all(files.image is None for files in self.listing(split).files.values()):
+            folder, kinds = self.root / "images" / split.split("+")[0], " ".join(sorted(IMAGE_SUFFIXES))
+            raise UserError(f"Split '{split}' has masks but no image: {folder} holds none ({kinds}); put them there.")
+        super().check_images(split)
+
+
+def read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
+    """Names by id, and ids by colour, of a classes.txt. Lines that start with '#' are comments."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror or error
+        raise UserError(f"Cannot read {path}: {why}; write one class name per line.") from error
+    lines = "\n".join(line.strip() for line in lines if not line.lstrip().startswith("#")).rstrip().split("\n")
+    if lines == [""]:
+        raise UserError(f"{path} names no class; write one class name per line, line k being id k.")
+    names: list[str] = []
+    colours: dict[Colour, int] = {}
+    for id, line in enumerate(lines):
+        name, *rgb = match.groups() if (match := _NAME_AND_COLOUR.fullmatch(line)) else (line,)
+        if not name:  # skipping it would shift every later id
+            raise UserError(f"{path} has an empty line where the name of id {id} is expected; name it or remove it.")
+        if name in names:
+            raise UserError(f"{path} names '{name}' twice, as ids {names.index(name)} and {id}; names must differ.")
+        names.append(name)
+        if rgb:
+            colour = (int(rgb[0]), int(rgb[1]), int(rgb[2]))
+            if max(colour) > 255:
+                raise UserError(f"{path} gives '{name}' the colour {colour}; red, green and blue go from 0 to 255.")
+            if colour in colours:
+                raise UserError(
+                    f"{path} gives colour {colour} to '{names[colours[colour]]}' and to '{name}'; change one."
+                )
+            colours[colour] = id
+    return tuple(names), colours

@@ -1,0 +1,217 @@
+"""The run folder: what is written where, whole or not at all.
+
+    config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html
+    examples/0.image.png 0.truth.png …
+    steps/00/model.safetensors model.json method.safetensors method.json examples/0.png …
+
+A file is written beside its place and moved there; a step's folder appears only when it is complete. A killed
+process therefore leaves nothing that looks finished and is not.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from faircl.config.describe import differences
+from faircl.config.run import RunConfig, parse_config
+from faircl.errors import UserError
+from faircl.files import write_text, writing
+from faircl.scenario import Scenario
+
+CONFIG, SCENARIO, METRICS = "config.yaml", "scenario.json", "metrics.jsonl"
+# Settings that do not change what a run computes: it may be resumed under others. That data found under another root
+# are the same is proved by the scenario's sha256. Of saliency maps it counts whether there are any, not where.
+_INCIDENTAL = {
+    "train": {"workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing"},
+    "eval": {"batch"},
+    "data": {"root"},
+}
+
+
+class RunFolder:
+    """A run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open an existing run."""
+        if not (path / CONFIG).is_file():
+            raise UserError(
+                f"{path} is not a run folder: it has no {CONFIG}; give the folder that 'faircl train' wrote."
+            )
+        return cls(path)
+
+    @classmethod
+    def claim(cls, path: Path, config: RunConfig, scenario: Scenario, env: dict[str, str], resume: bool) -> RunFolder:
+        """Make a new run folder, or take up an unfinished one of the same configuration and scenario."""
+        folder = cls(path)
+        folder.check_free(config, resume)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"Cannot make the output folder {path}: {error.strerror}; choose another with --out."
+            ) from None
+        if (path / SCENARIO).is_file() and folder.scenario()["sha256"] != scenario.sha256:
+            if "protocol" not in folder.scenario():
+                raise UserError(
+                    f"{path} was begun by an earlier version of faircl, whose scenarios had another form; finish it "
+                    "with that version, or start a new run in another folder. Its finished steps can be evaluated."
+                )
+            raise UserError(
+                f"The data have changed since {path} was begun: its scenario is {folder.scenario()['sha256'][:12]}, "
+                f"today's {scenario.sha256[:12]}; start a new run in another folder."
+            )
+        # The configuration first: from then on the folder is this run's and can be resumed. What is there stays: it
+        # says how the run was begun, whatever it is continued with.
+        for name, text in (
+            (CONFIG, config.to_yaml()),
+            (SCENARIO, json.dumps(scenario.to_json(), indent=1)),
+            ("environment.json", json.dumps(env, indent=1)),
+        ):
+            if not (path / name).is_file():
+                folder.write_text(name, text)
+        return folder
+
+    def check_free(self, config: RunConfig, resume: bool) -> None:
+        """Refuse a folder that holds something else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"Output {self.path} is a file; choose a folder with --out.")
+        try:
+            if not self.path.exists() or not any(self.path.iterdir()):
+                return
+        except OSError as error:
+            raise UserError(
+                f"Cannot look into the output folder {self.path}: {error.strerror}; choose another with --out."
+            ) from None
+        if not (self.path / CONFIG).is_file():
+            raise UserError(f"Output folder {self.path} holds other files; choose an empty or new folder with --out.")
+        # Once a step is done, the weights it started from are not read again, and may have moved.
+        begun = self.finished_steps() > 0
+        other = differences(_comparable(self.config(), begun), _comparable(config, begun))
+        if other:
+            raise UserError(
+                f"Output folder {self.path} already holds another run, with another {', '.join(other[:3])}"
+                f"{' and more' if len(other) > 3 else ''}; choose another folder with --out."
+            )
+        if not resume:
+            raise UserError(
+                f"Output folder {self.path} already holds this run; continue it with --resume or choose "
+                "another with --out."
+            )
+
+    # Reading
+
+    def config(self) -> RunConfig:
+        """Return the run's resolved configuration."""
+        try:
+            return parse_config(yaml.safe_load((self.path / CONFIG).read_text(encoding="utf-8")))
+        except UserError as error:
+            raise UserError(f"{self.path / CONFIG}: {error}") from None
+        except (OSError, yaml.YAMLError, TypeError, ValueError) as error:
+            found = " ".join(str(error).split())
+            raise UserError(f"Cannot read {self.path / CONFIG}: {found}; the run folder is damaged.") from None
+
+    def scenario(self) -> dict[str, Any]:
+        """Return the saved scenario."""
+        saved = self._read_json(SCENARIO)
+        if not {"sha256", "task", "setting"} <= saved.keys():
+            raise UserError(f"{self.path / SCENARIO} lacks its sha256, task or setting; the run folder is damaged.")
+        return saved
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        try:
+            value = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"Cannot read {self.path / name}: {error}; the run folder is damaged.") from None
+        if not isinstance(value, dict):
+            raise UserError(f"{self.path / name} holds no JSON object; the run folder is damaged.")
+        return value
+
+    def step_path(self, step: int) -> Path:
+        """Folder of a step."""
+        return self.path / "steps" / f"{step:02d}"
+
+    def finished_steps(self) -> int:
+        """Return the number of steps that are complete, counted from the first.
+
+        A step's evaluation is recorded after its folder is written; without it the step is not complete.
+        """
+        done, recorded = 0, len(self.records("eval"))
+        if self.step_path(recorded + 1).is_dir():
+            raise UserError(
+                f"{self.path / METRICS} lacks evaluations of steps that are saved; the run folder is damaged."
+            )
+        while done < recorded and self.step_path(done).is_dir():
+            done += 1
+        return done
+
+    def records(self, kind: str) -> list[dict[str, Any]]:
+        """Return the lines of metrics.jsonl of one kind, ``train`` or ``eval``."""
+        return [record for record in self.lines() if record["kind"] == kind]
+
+    def all_records(self, before_step: int) -> list[dict[str, Any]]:
+        """Return every record of the steps before one, in order."""
+        return [record for record in self.lines() if record["step"] < before_step]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return every record of metrics.jsonl, in order."""
+        path = self.path / METRICS
+        if not path.is_file():
+            return []
+        try:
+            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+        except (OSError, ValueError) as error:
+            raise UserError(f"Cannot read {path}: {error}; the run folder is damaged.") from None
+        if not all(isinstance(record, dict) and {"kind", "step"} <= record.keys() for record in records):
+            raise UserError(f"{path} holds lines without a kind and a step; the run folder is damaged.")
+        return records
+
+    # Writing
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file whole or not at all."""
+        write_text(self.path / name, text)
+
+    def write_step(self, step: int, write: Callable[[Path], None]) -> None:
+        """Let ``write`` fill a step's folder, then move it to its place in one stroke."""
+        final = self.step_path(step)
+        beside = final.with_name(f".{final.name}.part")
+        shutil.rmtree(beside, ignore_errors=True)
+        with writing(final, lambda: shutil.rmtree(beside, ignore_errors=True)):
+            beside.mkdir(parents=True)
+            write(beside)
+            shutil.rmtree(final, ignore_errors=True)  # left by a process that was killed before it recorded the step
+            os.replace(beside, final)
+
+    def write_records(self, records: list[dict[str, Any]]) -> None:
+        """Replace metrics.jsonl, and metrics.csv made from its evaluations: a row per step and class."""
+        self.write_text(METRICS, "".join(json.dumps(record) + "\n" for record in records))
+        table = io.StringIO()
+        columns = ("step", "id", "name", "learned_at", "iou", "error_rate", "pixels")
+        writer = csv.DictWriter(table, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for record in records:
+            if record["kind"] == "eval":
+                writer.writerows({"step": record["step"], **row} for row in record["classes"])
+        self.write_text("metrics.csv", table.getvalue())
+
+
+def _comparable(config: RunConfig, begun: bool) -> dict[str, Any]:
+    tree = config.model_dump(mode="json")
+    for section, keys in (_INCIDENTAL | ({"model": {"weights"}} if begun else {})).items():
+        tree[section] = {k: v for k, v in tree[section].items() if k not in keys}
+    if "saliency" in tree["data"]:
+        tree["data"]["saliency"] = tree["data"]["saliency"] is not None
+    return tree
