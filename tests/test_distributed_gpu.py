@@ -6,13 +6,13 @@ import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.strategies.ddp import DDPStrategy
+from processes import environment, meeting_place
 
 from faircl.config.schema import TrainConfig
 from faircl.distributed import gather_objects, leave
 from faircl.engine.network import synchronise_norm, synchronised
-from faircl.engine.runtime import _BUFFERS_STAY, OutputAsComputed
+from faircl.engine.runtime import _BUFFERS_STAY, FullPrecisionLogits
 from faircl.models.small import Small, SmallConfig
-from processes import environment, meeting_place
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -43,7 +43,7 @@ def test_ddp_over_both_backends(sync):
         assert synchronised(TrainConfig(sync_norm="always"), torch.device("cuda"))
         model = synchronise_norm(model)
     strategy = DDPStrategy(gradient_as_bucket_view=True, **_BUFFERS_STAY)
-    plugins = [OutputAsComputed("bf16-mixed", "cuda"), TorchElasticEnvironment()]
+    plugins = [FullPrecisionLogits("bf16-mixed", "cuda"), TorchElasticEnvironment()]
     fabric = Fabric(accelerator="cuda", devices=1, strategy=strategy, plugins=plugins)
     fabric.launch()
     for _ in range(2):  # a network is wrapped anew at every step

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from faircl.errors import UserError
+from faircl.precision import at_least_float32_dtype
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ def global_mean(total: Tensor, count: Tensor | float) -> Tensor:
     Shapes: total () with gradient, count (). The gradient, averaged over processes as DDP does, is that of the mean
     over all processes' elements.
     """
-    exact = torch.promote_types(total.dtype, torch.float32)  # float16 cannot count the pixels of an image
+    exact = at_least_float32_dtype(total)  # float16 cannot count the pixels of an image
     if not isinstance(count, Tensor):
         count = torch.full((), count, dtype=exact, device=total.device)  # copied there, it would be waited for
     count = global_sum(count.to(total.device, exact))

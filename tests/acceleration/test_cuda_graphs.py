@@ -15,6 +15,12 @@ from faircl.methods.faircl.method import FairCL, FairCLConfig
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.methods.plop import PLOP, PLOPConfig
 
+
+def is_recorded(network):
+    """Whether a recording hides the network's own ``embed``."""
+    return "embed" in vars(network)
+
+
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="records CUDA graphs: needs a GPU")
 
 
@@ -30,7 +36,7 @@ def network(*settings):
 def test_a_cpu_replays_nothing(silent):
     model, config = network()
     with replayed(model, FineTune(FineTuneConfig(), model), config, torch.device("cpu"), silent()):
-        assert model.replay is None
+        assert not is_recorded(model)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,7 @@ def test_a_network_that_cannot_be_recorded_runs_as_it_is(silent, monkeypatch):
     model, config = network()
     reporter = silent()
     with replayed(model, FineTune(FineTuneConfig(), model), config, torch.device("cuda"), reporter):
-        assert model.replay is None
+        assert not is_recorded(model)
     (said,) = reporter.said
     assert "cannot be recorded" in said
     assert "(called a synchronizing CUDA operation)" in said
@@ -102,22 +108,23 @@ def test_gradients_of_a_recording_reach_the_parameters_themselves(uses_stages, a
     model, _ = network()
     model.backbone.stem.requires_grad_(False)
     image = torch.rand(2, 3, 32, 32)
-    replay = Replay(graphs._Embedding(model, uses_stages, "fp32"), torch.zeros_like(image))
+    replay = Replay(model, graphs._Embedding(model, uses_stages, "fp32"), torch.zeros_like(image))
     trained = [p for part in (model.backbone, model.decoder) for p in part.parameters() if p.requires_grad]
     _, *aliases = as_it_is
     assert [one.data_ptr() for one in aliases] == [one.data_ptr() for one in trained]
     assert not any(one is other for one, other in zip(aliases, trained, strict=True))
     gradients = []
-    for run in (replay, lambda image: model.embed((image - model.mean) / model.std, False)[::2]):
+    for run in (replay, model.embed):
         model.zero_grad()
-        stages, embedding = run(image)
-        assert stages[-1].requires_grad == (uses_stages or run is not replay)
+        stages, _, embedding = run(image)
+        assert bool(stages) == (uses_stages or run is not replay)
+        assert all(stage.requires_grad for stage in stages[-1:])  # the stem is frozen
         embedding.square().sum().backward()
         gradients.append([p.grad.clone() for p in trained])
     assert all(one.grad is None for one in aliases)
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
-    assert replay(torch.rand(2, 3, 16, 16)) is None
+    assert replay(torch.rand(2, 3, 16, 16))[2].shape[-1] == 4  # another size: computed, not replayed
 
 
 def test_a_recording_that_fails_is_a_sentence(monkeypatch):
@@ -127,7 +134,7 @@ def test_a_recording_that_fails_is_a_sentence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", fails)
     model, _ = network()
     with pytest.raises(UserError, match=r"\(operation not permitted when stream is capturing\); set train.graphs to"):
-        Replay(graphs._Embedding(model, False, "fp32"), torch.rand(2, 3, 32, 32))
+        Replay(model, graphs._Embedding(model, False, "fp32"), torch.rand(2, 3, 32, 32))
 
 
 @on_gpu
@@ -138,7 +145,7 @@ def test_a_network_that_waits_for_the_device_is_known_before_it_is_recorded(sile
     model.decoder.forward = lambda stages: decode(stages) * float(stages[0].mean().item() > -1e9)
     reporter = silent()
     with replayed(model, FineTune(FineTuneConfig(), model), config, torch.device("cuda"), reporter):
-        assert model.replay is None
+        assert not is_recorded(model)
         for _ in range(3):  # nothing is left in the middle of a recording
             model(torch.rand(2, 3, 32, 32, device="cuda")).logits.sum().backward()
     (said,) = reporter.said
@@ -146,15 +153,20 @@ def test_a_network_that_waits_for_the_device_is_known_before_it_is_recorded(sile
     assert torch.cuda.get_sync_debug_mode() == 0
 
 
-def test_a_recording_takes_the_place_of_the_network_in_training_alone():
+def test_a_recording_takes_the_place_of_the_network_in_training_alone(as_it_is):
     model, _ = network()
     image = torch.rand(2, 3, 32, 32)
-    stages, _, embedding = model.embed((image - model.mean) / model.std, False)
-    model.replay = lambda image: (stages, 2 * embedding)
-    assert torch.equal(model(image).embedding, 2 * embedding)
+    replay = Replay(model, graphs._Embedding(model, True, "fp32"), torch.zeros_like(image))
+    calls, run = [], replay.run
+    replay.run = lambda *given: calls.append(1) or run(*given)
+    vars(model)["embed"] = replay
+    model(image)
+    assert calls == [1]
     with torch.no_grad():
-        assert not torch.equal(model(image).embedding, 2 * embedding)
-    assert not torch.equal(model.eval()(image).embedding, 2 * embedding)
+        model(image)
+    model.eval()(image)
+    model.train()(image.requires_grad_())
+    assert calls == [1]
 
 
 class Recorded:
@@ -184,30 +196,25 @@ def test_a_teacher_is_recorded_without_gradients(uses_stages, forward_graphs, mo
     recorded = graphs._Embedding(teacher, uses_stages, "fp32")
     image, other = torch.rand(2, 2, 3, 32, 32)
     with torch.no_grad():
-        expected = teacher.embed(image, False)
-        replay = Replay(recorded, image)
+        expected = teacher.embed(image)
+        replay = Replay(teacher, recorded, image)
         given = []
         monkeypatch.setattr(Recorded, "runs", [lambda: given.append(1)], raising=False)
-        teacher.replay = replay
-        stages, embedding = replay(other)
+        vars(teacher)["embed"] = replay
+        stages, _, embedding = replay(other)
         assert given == [1]
-        assert torch.equal(image, (other - model.mean) / model.std)  # where the recording reads
+        assert torch.equal(image, other)  # the recording reads there
         assert torch.equal(embedding, expected[2])  # the recording's memory: a replay would have written there
-        assert all(torch.equal(*pair) for pair in zip(stages, expected[0], strict=True))
+        assert all(torch.equal(*pair) for pair in zip(stages, expected[0], strict=uses_stages))
         teacher(other)
         assert given == [1, 1]
-        assert replay(torch.rand(2, 3, 16, 16)) is None
+        teacher(torch.rand(2, 3, 16, 16))  # another size, which was not recorded
+        assert given == [1, 1]
     teacher(other)  # with gradients, which it has not recorded
     teacher.train()
     with torch.no_grad():
         teacher(other)
     assert given == [1, 1]
-
-
-def test_a_recording_that_does_not_fit_is_not_used():
-    model, _ = network()
-    model.replay = lambda image: None
-    assert model(torch.rand(2, 3, 32, 32)).logits.shape == (2, 4, 8, 8)
 
 
 def test_methods_say_whether_they_read_stages():
@@ -218,23 +225,6 @@ def test_methods_say_whether_they_read_stages():
     assert PLOP(PLOPConfig(), model).uses_stages
 
 
-def test_no_class_inherits_what_its_own_losses_may_need():
-    class Same(FineTune):
-        pass
-
-    class Other(FineTune):
-        def losses(self, *args):
-            return super().losses(*args)
-
-    class Fair(FairCL):
-        pass
-
-    model, _ = network()
-    assert (Same.uses_stages, Same.takes_short_logits) == (False, True)
-    assert (Other.uses_stages, Other.takes_short_logits) == (True, False)
-    assert Fair(FairCLConfig(), model).uses_stages
-
-
 @pytest.mark.parametrize("hooked", [False, True])
 def test_network_and_teacher_are_recorded_and_let_go(hooked, silent, monkeypatch):
     model, config = network()
@@ -243,14 +233,14 @@ def test_network_and_teacher_are_recorded_and_let_go(hooked, silent, monkeypatch
         teacher.backbone.register_forward_hook(lambda *_: None)
 
     def record(network, *_):
-        network.replay = lambda image: None
+        vars(network)["embed"] = lambda image, attentions=False: None
         return ""
 
     monkeypatch.setattr(graphs, "_record", record)
     method = FineTune(FineTuneConfig(), model)
     with replayed(model, method, config, torch.device("cuda"), silent(), teacher):
-        assert [one.replay is not None for one in (model, teacher)] == [True, not hooked]
-    assert [one.replay for one in (model, teacher)] == [None, None]
+        assert [is_recorded(one) for one in (model, teacher)] == [True, not hooked]
+    assert not any(is_recorded(one) for one in (model, teacher))
 
 
 def test_a_teacher_that_cannot_be_recorded_leaves_nothing_behind(silent, monkeypatch):
@@ -261,19 +251,19 @@ def test_a_teacher_that_cannot_be_recorded_leaves_nothing_behind(silent, monkeyp
         assert not freed  # a recording points to what would be freed
         if network is teacher:
             raise UserError("too little memory")
-        network.replay = lambda image: None
+        vars(network)["embed"] = lambda image, attentions=False: None
         return ""
 
     monkeypatch.setattr(graphs, "_record", record)
-    monkeypatch.setattr(graphs, "_let_go_of_cublas", lambda: freed.append(model.replay))
+    monkeypatch.setattr(graphs, "_free_cublas_workspaces", lambda: freed.append(is_recorded(model)))
     method = FineTune(FineTuneConfig(), model)
     with (
         pytest.raises(UserError, match="too little memory"),
         replayed(model, method, config, torch.device("cuda"), silent(), teacher),
     ):
         pytest.fail("nothing was recorded")
-    assert freed == [None]
-    assert model.replay is None
+    assert freed == [False]
+    assert not is_recorded(model)
 
 
 @pytest.mark.parametrize("at", [1, 2, None])
@@ -288,7 +278,7 @@ def test_a_kernel_that_fails_is_known_before_it_is_recorded(at, monkeypatch):
             raise TypeError("no such\n  instruction")  # Triton's own errors are no RuntimeErrors either
 
     monkeypatch.setattr(graphs, "_both_passes", both)
-    assert graphs._waits(None, None) == ("" if at is None else "no such instruction")
+    assert graphs._why_not(None, None) == ("" if at is None else "no such instruction")
     assert passes == [[], ["error"]][: at or 2]
     assert modes[-1] == 0
 
@@ -296,11 +286,11 @@ def test_a_kernel_that_fails_is_known_before_it_is_recorded(at, monkeypatch):
 def test_what_cublas_works_in_stays_while_a_recording_does(as_it_is, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: None)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
-    monkeypatch.setattr(graphs, "_waits", lambda *_: "")
-    monkeypatch.setattr(graphs, "_let_go_of_cublas", lambda: pytest.fail("the recording points there"))
+    monkeypatch.setattr(graphs, "_why_not", lambda *_: "")
+    monkeypatch.setattr(graphs, "_free_cublas_workspaces", lambda: pytest.fail("the recording points there"))
     model, config = network()
     assert graphs._record(model, False, config.train, torch.device("cpu")) == ""
-    assert model.replay is not None
+    assert is_recorded(model)
 
 
 @on_gpu
@@ -316,7 +306,7 @@ def test_a_replayed_teacher_is_the_teacher_itself(precision, silent):
         method = FineTune(FineTuneConfig(), model)
         method.uses_stages = True
         with replayed(model, method, config, torch.device("cuda"), silent(), teacher):
-            assert (teacher.replay is not None) == on
+            assert is_recorded(teacher) == on
             for image in images:
                 with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
                     out = teacher(image)
@@ -339,7 +329,7 @@ def test_a_replayed_network_is_the_network_itself(uses_stages, precision, silent
         method.uses_stages = uses_stages
         image = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).cuda()
         with replayed(model, method, config, torch.device("cuda"), silent()):
-            assert (model.replay is not None) == on
+            assert is_recorded(model) == on
             for _ in range(2):
                 model.zero_grad()
                 with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
@@ -372,7 +362,7 @@ def test_a_recorded_network_is_the_plain_one(name, frozen, precision, silent, mo
         method = FineTune(FineTuneConfig(), model)
         method.uses_stages = True  # the embedding has been through dropout
         with replayed(model, method, config, torch.device("cuda"), silent()):
-            assert (model.replay is not None) == on
+            assert is_recorded(model) == on
             with torch.autocast("cuda", torch.bfloat16, enabled=kind == "bf16"):
                 last = model(image).stages[-1]
             last.to(dtype).square().mean().backward()

@@ -11,9 +11,10 @@ from torchvision.models.resnet import Bottleneck
 
 from faircl import kernels
 from faircl.acceleration import batch_norm as module
+from faircl.acceleration.fusion import replacements
 from faircl.acceleration.recording import recording
 from faircl.models.aspp import DeepLabHead, DeepLabPlusHead
-from faircl.models.backbones import LeanBottleneck, ResNet, make_lean
+from faircl.models.backbones import ResNet
 from faircl.models.mlp_decoder import MlpDecoder
 
 kernel = pytest.importorskip("faircl.kernels.batch_norm", reason="Triton comes with torch for Linux alone")
@@ -52,7 +53,8 @@ def bottleneck(kind="same", inputs=8, planes=2):
 
 def lean(block):
     one = copy.deepcopy(block)
-    make_lean(one)
+    for part, kind in replacements(one).items():
+        part.__class__ = kind
     return one
 
 
@@ -78,7 +80,7 @@ def close(found, exact, tolerance=2e-5, whole=False):
 def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels):
     block = bottleneck(kind).train(training)
     one, x = lean(block), packed(3, 8, 5, 7)
-    assert kind == "same" or type(one.downsample) is module.NormedRow
+    assert kind == "same" or type(one.downsample) is module.FusedConvNorm
     close(passed(one, x), passed(copy.deepcopy(block).double(), x.double()))
 
 
@@ -118,7 +120,7 @@ def test_a_norm_with_and_without_relu(relu, training, by_kernels):
 )
 def test_decoders(make, shapes, norms, monkeypatch, recorded):
     torch.manual_seed(0)
-    decoder = drawn(make()).train()
+    decoder = lean(drawn(make()).train())
     for part in decoder.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
@@ -143,7 +145,7 @@ def test_rows_of_modules(by_kernels, monkeypatch):
     monkeypatch.setattr(kernel, "norm_relu", lambda *given, cut: used.append(cut) or original(*given, cut=cut))
     x = packed(2, 4, 6, 6)
     for after in ([], [nn.ReLU()], [nn.GELU()], [nn.ReLU(), nn.Hardtanh()], [nn.LeakyReLU(), nn.ReLU()]):
-        row = drawn(module.NormedRow(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), *after))
+        row = drawn(module.FusedConvNorm(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), *after))
         plain = nn.Sequential(*copy.deepcopy(row)).double()
         close([row(x)], [plain(x.double())], 1e-4)
     assert used == [False, True, False, True, False]
@@ -282,9 +284,9 @@ def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatc
 
 def test_a_backbone_by_kernels_is_torchvisions(monkeypatch, recorded):
     torch.manual_seed(0)
-    backbone = drawn(ResNet("resnet50", 16, "v1.5")).train()
-    assert all(type(block) is LeanBottleneck for block in backbone.blocks())
-    plain, image = copy.deepcopy(backbone), packed(2, 3, 32, 32)
+    plain, image = drawn(ResNet("resnet50", 16, "v1.5")).train(), packed(2, 3, 32, 32)
+    backbone = lean(plain)
+    assert all(type(block) is module.FusedBottleneck for block in backbone.blocks())
     expected = plain(image)
     used, original = [], kernel.norm_relu_conv
     monkeypatch.setattr(kernels, "usable", lambda tensor: True)

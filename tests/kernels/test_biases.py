@@ -10,6 +10,7 @@ from torch import nn
 
 from faircl import kernels
 from faircl.acceleration import bias as biases
+from faircl.acceleration import fused
 from faircl.models.segformer import SegFormer, SegFormerConfig
 
 kernel = pytest.importorskip("faircl.kernels.column_sums", reason="Triton comes with torch for Linux alone")
@@ -41,6 +42,12 @@ LAYERS = {
 }
 
 
+def fuse(module):
+    kinds = {nn.Linear: biases.FusedBiasLinear, nn.Conv2d: biases.FusedBiasConv2d}
+    for part in module.modules():
+        part.__class__ = kinds.get(type(part), type(part))
+
+
 def passed(layer, x):
     x = x.detach().clone().requires_grad_()
     out = layer(x)
@@ -55,7 +62,7 @@ def test_values_and_gradients_are_torchs(name, last, by_kernels, monkeypatch):
     torch.manual_seed(0)
     plain = nn.Sequential(make())
     fast = copy.deepcopy(plain)
-    biases.speed_up_biases(fast)
+    fuse(fast)
     x = torch.randn(shape)
     if last and x.ndim == 4:
         x, fast = x.contiguous(memory_format=torch.channels_last), fast.to(memory_format=torch.channels_last)
@@ -71,7 +78,7 @@ def test_values_and_gradients_are_torchs(name, last, by_kernels, monkeypatch):
 
 def test_frozen_and_without_gradients(by_kernels, monkeypatch):
     layer = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
-    biases.speed_up_biases(layer)
+    fuse(layer)
     layer[0].requires_grad_(False)
     layer(torch.randn(5, 4)).sum().backward()
     assert layer[0].bias.grad is None
@@ -89,10 +96,10 @@ def test_a_segformer_under_autocast(by_kernels, monkeypatch):
     results, used, original = [], [], biases._bias_gradient
     for on in (True, False):
         monkeypatch.setattr(kernels, "usable", lambda tensor: False)
-        monkeypatch.setattr(biases, "by_kernels", lambda x, on=on: on)
+        monkeypatch.setattr(biases, "can_fuse", lambda x, on=on: on)
         monkeypatch.setattr(biases, "_bias_gradient", lambda grad: used.append(1) or original(grad))
         model.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
+        with fused(model), torch.autocast("cpu", torch.bfloat16):
             stages, _ = model.features(image, False)
         sum(stage.float().square().mean() for stage in stages).backward()
         results.append([p.grad.clone() for p in model.backbone.parameters()])

@@ -10,6 +10,7 @@ from torch import nn
 
 from faircl import kernels
 from faircl.acceleration import batch_norm as module
+from faircl.acceleration import fused
 from faircl.models.backbones import ResNet
 
 kernel = pytest.importorskip("faircl.kernels.stem", reason="Triton comes with torch for Linux alone")
@@ -137,7 +138,8 @@ def test_a_backbone_is_the_same_with_it(by_kernels, monkeypatch):
     used, original = [], kernel.norm_relu_pool
     monkeypatch.setattr(kernel, "norm_relu_pool", lambda *given: used.append(1) or original(*given))
     expected = torchvision_stages(copy.deepcopy(backbone), image)
-    stages = backbone(image)
+    with fused(backbone):
+        stages = backbone(image)
     assert used == [1]
     torch.testing.assert_close(stages[0], expected, atol=1e-4, rtol=1e-4)
 

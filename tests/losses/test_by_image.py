@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from faircl.labels import IGNORE
 from faircl.losses import binary, cross_entropy, imbalance
 from faircl.losses.by_image import by_image
-from faircl.losses.cross_entropy import upsampled
+from faircl.upsampling import upsampled
 
 CLASSES = 5
 LOG_COUNT = torch.tensor([7.0, 3.0, 5.0, 0.0, 1.0]).double()

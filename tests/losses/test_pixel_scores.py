@@ -7,7 +7,8 @@ from torch.nn import functional
 
 from faircl.labels import IGNORE
 from faircl.losses.cross_entropy import pixel_cross_entropy
-from faircl.losses.pixel_scores import largest_channel, pixel_scores
+from faircl.losses.pixel_scores import pixel_scores
+from faircl.upsampling import upsampled_argmax
 
 SIZES = [((3, 4), (7, 9)), ((2, 2), (8, 8)), ((1, 1), (3, 4)), ((5, 4), (5, 4)), ((5, 6), (3, 2))]
 
@@ -72,12 +73,12 @@ def test_largest_channel_is_that_of_plain_interpolation():
     logits = torch.randn(3, 7, 4, 5, generator=torch.Generator().manual_seed(0))
     for size in ((9, 13), (4, 5), (2, 3)):
         up = functional.interpolate(logits, size, mode="bilinear", align_corners=False)
-        assert torch.equal(largest_channel(logits, size), up.argmax(1))
+        assert torch.equal(upsampled_argmax(logits, size), up.argmax(1))
 
 
 def test_largest_channel_of_short_numbers_is_found_in_full_precision():
     logits = (8 + 0.3 * torch.randn(2, 9, 4, 4, generator=torch.Generator().manual_seed(0))).bfloat16()
-    assert torch.equal(largest_channel(logits, (13, 11)), largest_channel(logits.float(), (13, 11)))
+    assert torch.equal(upsampled_argmax(logits, (13, 11)), upsampled_argmax(logits.float(), (13, 11)))
 
 
 def test_deterministic_gradients_are_the_same():

@@ -1,4 +1,4 @@
-"""Linear layers and convolutions whose biases' gradients are added up by a kernel while a network is recorded."""
+"""Linear layers and convolutions whose bias gradient is summed by a kernel in a recorded pass."""
 
 from __future__ import annotations
 
@@ -9,44 +9,35 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from faircl.acceleration.recording import by_kernels
+from faircl.acceleration.recording import can_fuse
 
 
-class BiasedLinear(nn.Linear):
-    """``nn.Linear``, its values and gradients."""
+class FusedBiasLinear(nn.Linear):
+    """``nn.Linear`` with the same values and gradients."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, D) to (…, E)."""
-        if self.bias is None or not (torch.is_grad_enabled() and by_kernels(x)):
+        if self.bias is None or not (torch.is_grad_enabled() and can_fuse(x)):
             return super().forward(x)
-        out: Tensor = _Linear.apply(*_as_multiplied(x, self.weight, self.bias))
+        out: Tensor = _Linear.apply(*_autocast_operands(x, self.weight, self.bias))
         return out
 
 
-class BiasedConv2d(nn.Conv2d):
-    """``nn.Conv2d``, its values and gradients."""
+class FusedBiasConv2d(nn.Conv2d):
+    """``nn.Conv2d`` with the same values and gradients."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, D, H', W')."""
         plain = self.padding_mode == "zeros" and not isinstance(self.padding, str)
-        if self.bias is None or not (plain and torch.is_grad_enabled() and by_kernels(x)):
+        if self.bias is None or not (plain and torch.is_grad_enabled() and can_fuse(x)):
             return super().forward(x)
         window = (list(self.stride), list(self.padding), list(self.dilation), False, [0, 0], self.groups)
-        out: Tensor = _Convolution.apply(*_as_multiplied(x, self.weight, self.bias), window)
+        out: Tensor = _Convolution.apply(*_autocast_operands(x, self.weight, self.bias), window)
         return out
 
 
-def speed_up_biases(module: nn.Module) -> None:
-    """Put these in the place of all plain layers of a module."""
-    for part in module.modules():
-        if type(part) is nn.Linear:
-            part.__class__ = BiasedLinear
-        elif type(part) is nn.Conv2d:
-            part.__class__ = BiasedConv2d
-
-
-def _as_multiplied(*values: Tensor) -> tuple[Tensor, ...]:
-    """Round as autocast would, within the graph."""
+def _autocast_operands(*values: Tensor) -> tuple[Tensor, ...]:
+    """Round operands as autocast would, so that gradients flow through the rounding."""
     kind = values[0].device.type
     if not torch.is_autocast_enabled(kind):
         return values
@@ -65,9 +56,9 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         needed = ctx.needs_input_grad
         grad = gradients[0].reshape(-1, weight.shape[0])
-        of_x = (grad @ weight).view(x.shape) if needed[0] else None
-        of_weight = grad.mT @ x.reshape(-1, weight.shape[1]) if needed[1] else None
-        return of_x, of_weight, _bias_gradient(grad) if needed[2] else None
+        grad_x = (grad @ weight).view(x.shape) if needed[0] else None
+        grad_weight = grad.mT @ x.reshape(-1, weight.shape[1]) if needed[1] else None
+        return grad_x, grad_weight, _bias_gradient(grad) if needed[2] else None
 
 
 class _Convolution(torch.autograd.Function):
@@ -82,11 +73,11 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         (grad,), needed = gradients, ctx.needs_input_grad
-        of_x, of_weight, _ = torch.ops.aten.convolution_backward(
+        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
             grad, x, weight, None, *ctx.window, [needed[0], needed[1], False]
         )
         rows = grad.permute(0, 2, 3, 1).reshape(-1, grad.shape[1])  # no copy in channels_last
-        return of_x, of_weight, _bias_gradient(rows) if needed[2] else None, None
+        return grad_x, grad_weight, _bias_gradient(rows) if needed[2] else None, None
 
 
 def _bias_gradient(grad: Tensor) -> Tensor:

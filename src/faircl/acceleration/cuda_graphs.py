@@ -1,8 +1,7 @@
-"""Replaying a network's kernels from CUDA graphs: one launch in the place of thousands.
+"""CUDA graphs: backbone and decoder are recorded once per step and replayed by one launch instead of thousands.
 
-Training windows have one size and a step's network one shape, so forward and backward pass are recorded once and then
-replayed, and so is the forward pass of the old network. The classifier, the losses and the optimiser stay as they are:
-they are few kernels, and methods may do there what they like.
+All training windows have one size, so forward and backward pass can be recorded, and so can the forward pass of the
+old network. Classifier, losses and optimiser are not recorded: they are few kernels, and methods are free there.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from faircl.acceleration.hooks import has_hooks_inside
 from faircl.acceleration.recording import recording
 from faircl.config.run import RunConfig
 from faircl.config.schema import TrainConfig
@@ -39,11 +39,11 @@ def replayed(
     reporter: Reporter,
     teacher: Segmenter | None = None,
 ) -> Iterator[None]:
-    """Replay a network in training mode, and its teacher, from graphs for a while, where that can be done.
+    """Replay ``embed`` of a network in training mode, and of its teacher, from graphs, where that is possible.
 
-    A network that waits for the device cannot be recorded; it is run as it is, and a note says so.
+    A network that synchronises with the host cannot be recorded; it runs eagerly, and a note says so.
     """
-    networks = [model] if teacher is None or is_hooked(teacher) else [model, teacher]
+    networks = [model] if teacher is None or has_hooks_inside(teacher) else [model, teacher]
     try:
         if device.type == "cuda" and can_be_replayed(model, method, config):
             for network in networks:
@@ -56,88 +56,80 @@ def replayed(
                     break
         yield
     finally:
-        recorded = any(network.replay is not None for network in networks)
-        for network in networks:
-            network.replay = None
-        if recorded:
-            _let_go_of_cublas()
-            _let_go()
+        replays = [vars(network).pop("embed", None) for network in networks]
+        if any(replays):
+            _free_cublas_workspaces()
+            _free_memory()
 
 
 def can_be_replayed(model: Segmenter, method: Method, config: RunConfig) -> bool:
-    """Whether a recording would do the same as the network.
+    """Whether a replayed network computes what the eager one does.
 
-    Not with several processes, whose gradients meet while the backward pass runs; nor with several batches per update,
-    for a replay writes its gradients over the last one's; nor with attentions, or activations computed twice; nor where
-    hooks act on a pass, as those of RCIL do.
+    Not with several processes, whose gradients are exchanged during the backward pass; nor with several batches per
+    update, since a replay overwrites the gradients of the one before; nor with attentions or gradient checkpointing;
+    nor with hooks, such as those of RCIL.
     """
     if not config.train.graphs or config.train.checkpointing or config.optim.accumulate > 1:
         return False
-    return world_size() == 1 and not method.needs_attentions and not is_hooked(model)
-
-
-def is_hooked(model: nn.Module) -> bool:
-    """Whether hooks act on passes of a module or of its parts."""
-    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return any(getattr(module, kind) for module in model.modules() for kind in kinds)
+    return world_size() == 1 and not method.needs_attentions and not has_hooks_inside(model)
 
 
 def recorded_arithmetic(precision: str) -> AbstractContextManager[Any]:
-    """Return the arithmetic of a recorded pass: weights that autocast has rounded must not outlive the recording."""
+    """Return the autocast context of a recorded pass: without its cache, whose weights would outlive the recording."""
     short = _SHORT.get(precision)
     return nullcontext() if short is None else torch.autocast("cuda", short, cache_enabled=False)
 
 
-def _let_go() -> None:
-    """Give back the memory of a recording, or what it needed beside: it is part of a cycle."""
+def _free_memory() -> None:
+    """Free the memory of a recording: it is part of a reference cycle."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
-def _let_go_of_cublas() -> None:
-    """Free what cuBLAS works in: taken from a recording's memory, it outlives and keeps it.
+def _free_cublas_workspaces() -> None:
+    """Free the workspaces of cuBLAS: allocated from a recording's memory pool, they would keep it alive.
 
-    Never while a recording may be replayed, which points there.
+    Only once no recording that points to them will be replayed.
     """
     if torch.cuda.is_available():
         torch._C._cuda_clearCublasWorkspaces()
 
 
-def _record(model: Segmenter, uses_stages: bool, config: TrainConfig, device: torch.device) -> str:
-    """Record a network in its mode on an empty batch; return why that cannot be done.
+def _record(model: Segmenter, with_stages: bool, config: TrainConfig, device: torch.device) -> str:
+    """Record a network in its present mode on a batch of zeros; return why that is impossible, or "".
 
-    Statistics and random numbers are as if it had not happened.
+    Buffers and the random state are restored.
     """
     image = torch.zeros((config.batch, 3, config.crop, config.crop), device=device)
-    recorded = _Embedding(model, uses_stages, config.precision)
+    recorded = _Embedding(model, with_stages, config.precision)
     number = torch.cuda.get_rng_state(device)
     try:
         with unchanged_buffers(model), torch.set_grad_enabled(model.training), recording():
-            if problem := _waits(recorded, image):
+            if problem := _why_not(recorded, image):
                 return problem
-            model.replay = Replay(recorded, image)
+            vars(model)["embed"] = Replay(model, recorded, image)  # hides the method until it is removed
             return ""
     finally:
         torch.cuda.set_rng_state(number, device)
-        _let_go()  # what recording needed beside the graphs
+        _free_memory()  # what recording needed beside the graphs
 
 
-def _waits(recorded: _Embedding, image: Tensor) -> str:
-    """Return what makes a network wait for the device, or what its kernels fail at, if anything does.
+def _why_not(recorded: _Embedding, image: Tensor) -> str:
+    """Return why a network cannot be recorded: it synchronises with the host, or a kernel fails; "" if it can be.
 
-    Asked before recording: a recording that fails would leave allocator and random numbers in the middle of it.
+    Found out before recording, since a failed recording leaves allocator and random state inconsistent.
     """
     before = torch.cuda.get_sync_debug_mode()
     try:
-        _both_passes(recorded, image)  # the first may wait: tables are made, and kernels compiled
+        _both_passes(recorded, image)  # the first pass may synchronise: it builds tables and compiles kernels
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is announced as a prototype
+            warnings.simplefilter("ignore")  # torch warns that the mode is a prototype
             torch.cuda.set_sync_debug_mode("error")
         _both_passes(recorded, image)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # compilers of kernels raise nearly anything; without a recording none is needed
+    except Exception as error:  # kernel compilers raise nearly anything; the eager network needs none of them
         return " ".join(str(error).split())[:200]
     finally:
         torch.cuda.set_sync_debug_mode(before)
@@ -153,7 +145,7 @@ def _both_passes(recorded: _Embedding, image: Tensor) -> None:
 
 @contextmanager
 def unchanged_buffers(model: nn.Module) -> Iterator[None]:
-    """Put a module's buffers back afterwards, in place, whatever happens."""
+    """Restore a module's buffers afterwards, in place."""
     kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield
@@ -163,14 +155,15 @@ def unchanged_buffers(model: nn.Module) -> Iterator[None]:
 
 
 class Replay:
-    """A recorded network: images to stages and embedding.
+    """A recorded ``Segmenter.embed``: images (B, 3, H, W) to stages, no attentions, and embedding.
 
-    A network that trains is recorded with its backward pass, another without. The next replay writes over the output.
+    A network in training mode is recorded with its backward pass, another without. The next replay overwrites the
+    output. Input that does not fit the recording takes the eager path.
     """
 
-    def __init__(self, recorded: _Embedding, image: Tensor) -> None:
-        self.image, self.learns = image, recorded.training
-        self.mean, self.std = recorded.mean, recorded.std
+    def __init__(self, model: Segmenter, recorded: _Embedding, image: Tensor) -> None:
+        self.model, self.image, self.learns = model, image, recorded.training
+        self.eager = type(model).embed
         self.parameters: tuple[nn.Parameter, ...] = ()
         try:
             self.run = self._both(recorded, image) if self.learns else _forward_alone(recorded, image)
@@ -184,14 +177,13 @@ class Replay:
                 f"The network cannot be recorded as a CUDA graph ({' '.join(str(error).split())[:200]}); set "
                 "train.graphs to false. Finished steps are kept."
             ) from None
-        self.stages = recorded.stages
 
     def _both(self, recorded: _Embedding, image: Tensor) -> Callable[..., Stages]:
         """Record both passes."""
         trained = {name: value for name, value in recorded.named_parameters() if value.requires_grad}
         self.parameters = tuple(trained.values())
-        # Other names for the same memory. What adds up gradients belongs to the stream that it was first used on: that
-        # of recording must not be the parameters' own, or every update would wait for it.
+        # Aliases of the parameters: the node that accumulates a gradient belongs to the stream it is first used on, and
+        # every update would wait for the recording's stream if the parameters themselves were used here.
         aliases = tuple(nn.Parameter(value.detach()) for value in self.parameters)
 
         def run(image: Tensor, *values: Tensor) -> Stages:
@@ -199,23 +191,26 @@ class Replay:
             return found
 
         with warnings.catch_warnings():
-            # torch warms up on one stream and records on another, and says of itself that it does.
+            # torch warms up on one stream and records on another, and warns of that itself.
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
             graphed: Any = torch.cuda.make_graphed_callables(run, (image, *aliases), allow_unused_input=True)
         return cast(Callable[..., Stages], graphed)
 
-    def __call__(self, image: Tensor) -> tuple[Stages, Tensor] | None:
-        """Return stages and embedding; None for images of another shape, or where gradients are wanted otherwise."""
-        if image.shape != self.image.shape or torch.is_grad_enabled() != self.learns or image.requires_grad:
-            return None
-        torch.sub(image, self.mean, out=self.image)  # to where the recording reads it
-        self.image.div_(self.std)
+    def __call__(self, image: Tensor, attentions: bool = False) -> tuple[Stages, None, Tensor]:
+        """Return stages, None and embedding."""
+        if attentions or not self._fits(image):
+            return self.eager(self.model, image, attentions)  # type: ignore[return-value]
+        self.image.copy_(image)
         *stages, embedding = self.run(self.image, *self.parameters)
-        return tuple(stages) or self.stages, embedding
+        return tuple(stages), None, embedding
+
+    def _fits(self, image: Tensor) -> bool:
+        same = image.shape == self.image.shape and not image.requires_grad
+        return same and torch.is_grad_enabled() == self.learns == self.model.training
 
 
 def _forward_alone(recorded: _Embedding, image: Tensor) -> Callable[[Tensor], Stages]:
-    """Record a forward pass of this very image without gradients; all kernels have been run before."""
+    """Record a forward pass on this image tensor without gradients; all kernels are compiled already."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found: Stages = recorded(image)
@@ -228,24 +223,20 @@ def _forward_alone(recorded: _Embedding, image: Tensor) -> Callable[[Tensor], St
 
 
 class _Embedding(nn.Module):
-    """The part of a network that is recorded.
+    """``Segmenter.embed`` as a module whose parameters are those of backbone and decoder.
 
-    Stages that no loss uses are left out of its output, which would otherwise be given gradients of zero; their values
-    can still be looked at.
+    Stages that no loss reads are left out: as outputs they would be given gradients of zero.
     """
 
-    def __init__(self, model: Segmenter, uses_stages: bool, precision: str) -> None:
+    def __init__(self, model: Segmenter, with_stages: bool, precision: str) -> None:
         super().__init__()
         self.arithmetic = partial(recorded_arithmetic, precision)
         self.backbone, self.decoder = model.backbone, model.decoder
-        self.embed, self.uses_stages = model.embed, uses_stages
-        self.mean, self.std = model.mean, model.std
-        self.stages: Stages = ()
+        self.embed, self.with_stages = model.embed, with_stages
         self.training = model.training
 
     def forward(self, image: Tensor) -> Stages:
-        """Return stages, where they are used, and the embedding."""
-        with self.arithmetic():  # backward passes know no autocast
-            stages, _, embedding = self.embed(image, False)
-        self.stages = tuple(stage.detach() for stage in stages)
-        return (*stages, embedding) if self.uses_stages else (embedding,)
+        """Return stages, where they are read, and the embedding."""
+        with self.arithmetic():  # the backward pass knows no autocast
+            stages, _, embedding = self.embed(image)
+        return (*stages, embedding) if self.with_stages else (embedding,)

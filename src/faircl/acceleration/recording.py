@@ -1,7 +1,7 @@
-"""Whether a pass is being recorded.
+"""Whether a pass is being recorded as a CUDA graph.
 
-A host takes longer to launch our kernels than torch's own, of which a network has hundreds: where these are many and
-short, ours are for recordings, which need no launches.
+Launching a Triton kernel costs the host more time than launching one of torch's own. A network has hundreds of short
+normalisation and bias kernels, so fused ones pay only in a recorded graph, which is launched as a whole.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from faircl import kernels
+from faircl.acceleration.hooks import has_hooks
 
 
 class _Recording:
-    """Known to all threads: backward passes, which may compute forward ones again, have their own."""
+    """Shared by all threads: a backward pass, which may run forward passes again, has a thread of its own."""
 
     on: ClassVar[bool] = False
 
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Mark passes that are recorded, or warm up for it."""
+    """Mark passes that are recorded, and the warm-up before them."""
     before, _Recording.on = _Recording.on, True
     try:
         yield
@@ -32,14 +33,8 @@ def recording() -> Iterator[None]:
         _Recording.on = before
 
 
-def by_kernels(x: Tensor, *parts: nn.Module) -> bool:
-    """Whether kernels may take the place of some modules: in a recording, where they run, if nobody listens."""
+def can_fuse(x: Tensor, *modules: nn.Module) -> bool:
+    """Whether kernels may compute ``modules`` on ``x``: in a recording, where kernels run, if no hook is registered."""
     if torch.compiler.is_compiling() or not (_Recording.on and kernels.usable(x)):
         return False
-    return not any(map(is_heard, parts))
-
-
-def is_heard(part: nn.Module) -> bool:
-    """Whether somebody has hung a hook on a module."""
-    hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-    return any(hooks)
+    return not any(map(has_hooks, modules))

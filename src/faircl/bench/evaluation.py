@@ -27,9 +27,9 @@ from faircl.bench.timing import (
 )
 from faircl.errors import UserError
 from faircl.labels import IGNORE
-from faircl.losses.pixel_scores import largest_channel
 from faircl.metrics import ConfusionMatrix
 from faircl.progress import Reporter
+from faircl.upsampling import upsampled_argmax
 
 ARGMAX, COUNTS = "argmax", "confusion matrix"
 FUSED = "fused"
@@ -91,7 +91,7 @@ def confusion(prediction: Tensor, target: Tensor, classes: int) -> Tensor:
 PREDICTIONS: dict[str, Callable[[Tensor, tuple[int, int]], Tensor]] = {
     "interpolate + argmax": at_once,
     "image by image": by_image,
-    FUSED: largest_channel,
+    FUSED: upsampled_argmax,
 }
 COUNTERS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "bincount": bincount,

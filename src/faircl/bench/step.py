@@ -20,8 +20,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from faircl.acceleration.compiled import compiled
-from faircl.acceleration.cuda_graphs import replayed
+from faircl.acceleration import accelerated
 from faircl.bench.peers import Peer, peer_step
 from faircl.config.run import RunConfig
 from faircl.engine.make_method import balance_method
@@ -247,8 +246,7 @@ def _run(
 
     with (
         one_size(config.train),
-        compiled(model, method, config, fabric, reporter),
-        replayed(model, method, config, fabric.device, reporter, teacher),
+        accelerated(model, method, config, fabric, reporter, teacher),
     ):
         for update in one_behind(updates()):
             update.terms()

@@ -10,23 +10,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faircl.acceleration import fused
 from faircl.data.sample import SegmentationData
 from faircl.distributed import global_sum, share_of
 from faircl.labels import Mask
 from faircl.loading.loader import WholeImages, same_size_batches
 from faircl.loading.transforms import CentreCrop
-from faircl.losses.pixel_scores import largest_channel
 from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.scenario import FULL, Convention, Scenario
+from faircl.upsampling import upsampled_argmax
 
 
 @torch.no_grad()
 def predict(model: Segmenter, images: Tensor) -> Tensor:
     """Return the channel of every pixel, (B, H, W), for images (B, 3, H, W) uint8."""
     logits = model(images.to(model.mean.device).to(model.mean.dtype) / 255).logits
-    return largest_channel(logits, images.shape[-2:])
+    return upsampled_argmax(logits, images.shape[-2:])
 
 
 def evaluate(
@@ -83,10 +84,11 @@ def predict_masks(
 
 @contextmanager
 def evaluating(model: Segmenter) -> Iterator[None]:
-    """Put a model into evaluation mode for a while."""
+    """Put a model into evaluation mode, with fused modules."""
     training = model.training
     model.eval()
-    yield
+    with fused(model):
+        yield
     model.train(training)
 
 

@@ -20,6 +20,7 @@ from faircl.config.schema import TrainConfig
 from faircl.distributed import join, launched, local_processes, rank, world_size
 from faircl.errors import UserError
 from faircl.models.segmenter import SegOutput
+from faircl.precision import at_least_float32
 from faircl.progress import Reporter, Silence
 
 _TRUE: dict[str, Literal["32-true", "64-true"]] = {"fp32": "32-true", "fp64": "64-true"}
@@ -31,20 +32,17 @@ _BUFFERS_STAY: dict[str, Any] = {
 }
 
 
-class OutputAsComputed(MixedPrecision):
-    """Mixed precision whose output stays as it was computed.
-
-    Losses take what they need in full precision; float32 copies of every stage need not exist.
-    """
+class FullPrecisionLogits(MixedPrecision):
+    """Mixed precision with float32 logits; stages and embedding stay in 16 bits, and losses promote what they read."""
 
     def convert_output(self, data: Any) -> Any:
-        """Leave a network's output alone."""
-        return data if isinstance(data, SegOutput) else super().convert_output(data)
+        """Promote the logits of a network's output."""
+        return full_precision_logits(data) if isinstance(data, SegOutput) else super().convert_output(data)
 
 
-def full_logits(output: SegOutput) -> SegOutput:
+def full_precision_logits(output: SegOutput) -> SegOutput:
     """Return an output whose logits are at least float32."""
-    return output._replace(logits=output.logits.to(torch.promote_types(output.logits.dtype, torch.float32)))
+    return output._replace(logits=at_least_float32(output.logits))
 
 
 def make_fabric(config: TrainConfig) -> Fabric:
@@ -61,7 +59,7 @@ def make_fabric(config: TrainConfig) -> Fabric:
     arithmetic: dict[str, Any] = {"precision": _TRUE.get(config.precision)}
     plugins: list[Any] = []
     if config.precision in _MIXED:
-        arithmetic, plugins = {}, [OutputAsComputed(_MIXED[config.precision], device)]
+        arithmetic, plugins = {}, [FullPrecisionLogits(_MIXED[config.precision], device)]
     logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # it has advice on precision that is not ours
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Fabric warns of options that were chosen on purpose

@@ -16,8 +16,7 @@ import torch
 from lightning_fabric import Fabric
 from PIL import Image as Pillow
 
-from faircl.acceleration.compiled import compiled
-from faircl.acceleration.cuda_graphs import replayed
+from faircl.acceleration import accelerated, fused
 from faircl.config.run import RunConfig
 from faircl.data.masks import write_mask
 from faircl.distributed import join, on_first, rank, share_buffers, share_of
@@ -195,8 +194,7 @@ class Trainer:
         batches = self._batches(step, iterations, assigned)
         with (
             one_size(self.config.train),
-            compiled(self.model, self.method, self.config, self.fabric, self.reporter),
-            replayed(self.model, self.method, self.config, self.fabric.device, self.reporter, teacher),
+            accelerated(self.model, self.method, self.config, self.fabric, self.reporter, teacher),
             self.reporter.task(f"step {step} train", iterations) as task,
         ):
             started = time.monotonic()
@@ -277,7 +275,7 @@ class Trainer:
         images = tuple(share_of(self.scenario.steps[step].images))
         table, tables = self.scenario.train_table(step), self.plan.memories[step].tables(self.scenario, step)
         whole = WholeImages(self.plan.data, self.plan.splits.train, images, table, tables=tables)
-        with self.reporter.task(f"step {step} scan", len(images)) as task:
+        with fused(self.model), self.reporter.task(f"step {step} scan", len(images)) as task:
             for group in same_size_batches(whole, self.config.eval.batch, self.config.train.workers):
                 image = torch.stack([item.image for item in group]).to(self.fabric.device)
                 labels = torch.stack([item.labels for item in group]).to(self.fabric.device).long()

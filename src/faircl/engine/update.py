@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from faircl.config.schema import OptimConfig
 from faircl.distributed import global_sum, world_size
-from faircl.engine.runtime import full_logits
+from faircl.engine.runtime import full_precision_logits
 from faircl.errors import UserError
 from faircl.loading.loader import Batch
 from faircl.methods.base import Method, Terms
@@ -102,7 +102,6 @@ class Updater:
         """One forward and backward pass; return terms and measures."""
         wanted = self.method.needs_attentions
         out = self.network(batch.image, attentions=wanted)
-        out = out if self.method.takes_short_logits else full_logits(out)
         old = None if self.teacher is None else without_gradient(self.fabric, self.teacher, batch.image, wanted)
         with torch.no_grad():
             targets = self.method.targets(batch, out, old)
@@ -135,7 +134,7 @@ def without_gradient(fabric: Fabric, model: nn.Module, image: Tensor, attentions
     """Run a network in the run's precision, outside Fabric's wrapping; the output is as with it."""
     with torch.no_grad(), fabric.autocast():
         out: SegOutput = model(image, attentions=attentions)
-    return full_logits(out)
+    return full_precision_logits(out)
 
 
 def one_behind(updates: Iterable[Update]) -> Iterator[Update]:

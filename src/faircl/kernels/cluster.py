@@ -15,7 +15,6 @@ No two programs write to one place: results are the same bit for bit whenever th
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +24,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from faircl.kernels.distances import distances, own_distance
-from faircl.models.inlet import Inlet, add_flat
 
 WHOLE = 256
 """Most prototypes whose distances are held at once."""
@@ -88,23 +86,17 @@ def _drawn(rate, drawn, points, first, count, channel, width, block: tl.constexp
 
 @triton.jit
 def _write(
-    features, gradient, factors, at, out, there, points, label, channel, width, total, drawn, own_rate, scale,
-    short: tl.constexpr, add: tl.constexpr, scaled: tl.constexpr,
+    features, gradient, at, out, there, points, label, channel, width, total, drawn, own_rate, scale,
+    short: tl.constexpr,
 ):  # fmt: skip
-    """Write (f·Σr − r·P)·scale for a tile of pixels and some channels, or add it to what is there, which is scaled."""
+    """Write (f·Σr − r·P)·scale for a tile of pixels and some channels."""
     inside = there[:, None] & (channel < width)[None, :]
     f = tl.load(features + at, mask=inside, other=0.0).to(tl.float32)
     sum_ = f * total[:, None] - drawn
     if not short:
         p = tl.load(points + label[:, None] * width + channel[None, :], mask=inside & (label >= 0)[:, None], other=0.0)
         sum_ += (f - p) * own_rate[:, None]
-    sum_ *= scale
-    if add:
-        given = tl.load(gradient + out, mask=inside, other=0.0).to(tl.float32)
-        if scaled:
-            given *= tl.load(factors + channel, mask=channel < width, other=0.0).to(tl.float32)[None, :]
-        sum_ += given
-    tl.store(gradient + out, sum_.to(gradient.dtype.element_ty), mask=inside)
+    tl.store(gradient + out, (sum_ * scale).to(gradient.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -155,10 +147,10 @@ def _forward(
 
 @triton.jit
 def _backward(
-    features, labels, points, squares, largest, weights, gradient, factors, pixels_of_image, count, width, margin,
+    features, labels, points, squares, largest, weights, gradient, pixels_of_image, count, width, margin,
     per_image, per_channel, per_pixel, out_per_image, out_per_channel, out_per_pixel, short: tl.constexpr,
-    add: tl.constexpr, scaled: tl.constexpr, whole: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr,
-    rest: tl.constexpr, depth: tl.constexpr, channels: tl.constexpr,
+    whole: tl.constexpr, pixels: tl.constexpr, block: tl.constexpr, rest: tl.constexpr, depth: tl.constexpr,
+    channels: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a tile of one image: all channels if two blocks hold the ``whole``, else some."""
     tile, image = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
@@ -171,7 +163,6 @@ def _backward(
     from_ = local[:, None] * per_pixel + inner[None, :] * per_channel
     to = local[:, None] * out_per_pixel + inner[None, :] * out_per_channel
     kind: tl.constexpr = features.dtype.element_ty
-    factors += image * width
     scale = tl.load(weights + 2)
     own_rate = tl.zeros((pixels,), tl.float32)
     if not short:
@@ -193,8 +184,7 @@ def _backward(
             if rest > 0:
                 drawn = _drawn(further, drawn, points, block, count, channel, width, rest)
             _write(
-                base, target, factors, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale,
-                short, add, scaled,
+                base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short,
             )  # fmt: skip
             base += channels * per_channel
             target += channels * out_per_channel
@@ -213,8 +203,7 @@ def _backward(
         base += skipped * per_channel
         target += skipped * out_per_channel
         _write(
-            base, target, factors, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale,
-            short, add, scaled,
+            base, target, from_, to, there, points, label, channel, width, total, drawn, own_rate, scale, short,
         )  # fmt: skip
 
 
@@ -229,14 +218,13 @@ class _Sums(torch.autograd.Function):
         prototypes: Tensor,
         active: Tensor,
         margin: float,
-        inlet: Inlet | None,
     ) -> tuple[Tensor, Tensor]:
         points = prototypes.to(features.dtype)
         squares = points.float().square().sum(1)  # of what is multiplied, or the parts of a distance would not cancel
         largest = squares.where(active, 0).max()
         squares = squares.where(active, torch.inf)
         ctx.save_for_backward(features, labels, points, squares, largest)
-        ctx.margin, ctx.inlet = margin, inlet
+        ctx.margin = margin
         images, width, pixels = features.shape
         sizes = _forward_sizes(features.dtype, len(points))
         tiles = triton.cdiv(pixels, sizes["pixels"])
@@ -252,40 +240,18 @@ class _Sums(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, alpha: Tensor, beta: Tensor) -> tuple[Tensor | None, ...]:
         features, labels, points, squares, largest = ctx.saved_tensors
-        saved = _Saved(features, labels, points, squares, largest, ctx.margin)
         # Means over all pixels make rates too small for 16 bits: the scale comes back at the end.
         scale = torch.maximum(alpha.abs(), beta.abs()).clamp_min(torch.finfo(torch.float32).tiny)
         weights = torch.stack([alpha / scale, beta / scale, scale])
-        if ctx.inlet is not None and ctx.inlet.open:
-            ctx.inlet.additions.append(partial(add_flat, partial(_write_gradient, saved, weights)))
-            return (None,) * 6
-        gradient = torch.empty_like(saved.features)
-        _write_gradient(saved, weights, gradient, add=False)
-        return gradient, None, None, None, None, None
-
-
-class _Saved(NamedTuple):
-    """What the backward pass needs of the forward pass."""
-
-    features: Tensor
-    labels: Tensor
-    points: Tensor
-    squares: Tensor
-    largest: Tensor
-    margin: float
-
-
-def _write_gradient(saved: _Saved, weights: Tensor, gradient: Tensor, add: bool, scale: Tensor | None = None) -> None:
-    """Write the gradient (B, D, s), or add it to what is there; weights are α, β and their scale."""
-    features, labels, points, squares, largest, margin = saved
-    images, width, pixels = features.shape
-    sizes = _backward_sizes(features.dtype, len(points))
-    parts = 1 if sizes["whole"] else triton.cdiv(width, sizes["channels"])
-    factors = gradient if scale is None else scale.contiguous()
-    _backward[(triton.cdiv(pixels, sizes["pixels"]), images, parts)](
-        features, labels, points, squares, largest, weights, gradient, factors, pixels, len(points), width, margin,
-        *features.stride(), *gradient.stride(), add=add, scaled=scale is not None, **sizes,
-    )  # fmt: skip
+        gradient = torch.empty_like(features)
+        images, width, pixels = features.shape
+        sizes = _backward_sizes(features.dtype, len(points))
+        parts = 1 if sizes["whole"] else triton.cdiv(width, sizes["channels"])
+        _backward[(triton.cdiv(pixels, sizes["pixels"]), images, parts)](
+            features, labels, points, squares, largest, weights, gradient, pixels, len(points), width, ctx.margin,
+            *features.stride(), *gradient.stride(), **sizes,
+        )  # fmt: skip
+        return gradient, None, None, None, None
 
 
 def cluster_sums(
@@ -295,17 +261,16 @@ def cluster_sums(
     prototypes: Tensor,
     active: Tensor,
     margin: float,
-    inlet: Inlet | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Return Σ_i ‖f_i − p_{y_i}‖ and Σ_i Σ_{c ≠ y_i} max(0, Δ − ‖f_i − p_c‖), two float32 scalars.
 
     i goes over the valid pixels, whose prototypes have to be active, and c over the active prototypes. Gradients flow
-    to the features alone, in their type and memory layout; through the ``inlet`` of their gradient, if it is given.
+    to the features alone, in their type and memory layout.
     Shapes: features (B, D, s) of at most 32 bits, with any strides; labels (B, s) int64, in range even where they are
     not valid; valid (B, s) bool; prototypes (K, D); active (K,) bool.
     """
     own = labels.where(valid, -1).int().contiguous()
-    pull, push = _Sums.apply(features, own, prototypes.detach().float().contiguous(), active, float(margin), inlet)
+    pull, push = _Sums.apply(features, own, prototypes.detach().float().contiguous(), active, float(margin))
     return pull, push
 
 

@@ -13,7 +13,6 @@ same bit for bit whenever they are computed again.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -23,7 +22,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from faircl.kernels.bilinear import LOG2_E
-from faircl.models.inlet import Inlet, add_flat
 
 
 class Sizes(NamedTuple):
@@ -147,10 +145,9 @@ def _forward(
 @triton.jit
 def _backward(
     logits, lse, pairs, scale, gradient, step, images, height, width, classes, per_image, per_channel, per_pixel,
-    out_per_image, out_per_channel, out_per_pixel, reach: tl.constexpr, add: tl.constexpr, pixels: tl.constexpr,
-    channels: tl.constexpr,
+    out_per_image, out_per_channel, out_per_pixel, reach: tl.constexpr, pixels: tl.constexpr, channels: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of a tile of one image and some channels, or add it to what is there."""
+    """Write the gradient of a tile of one image and some channels."""
     image = tl.program_id(2).to(tl.int64)
     plane = height * width
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
@@ -183,8 +180,6 @@ def _backward(
     # Of pixels that do not count, logits may be anything.
     result = tl.where(counted[:, None], tl.load(scale) * (of_y - along[:, None]) * y, 0.0)
     place = gradient + image * out_per_image + pixel[:, None] * out_per_pixel + channel[None, :] * out_per_channel
-    if add:
-        result += tl.load(place, mask=within, other=0.0).to(tl.float32)
     tl.store(place, result.to(gradient.dtype.element_ty), mask=within)
 
 
@@ -201,7 +196,6 @@ class _Sums(torch.autograd.Function):
         sigma_y: float,
         reach: int,
         smooth: bool,
-        inlet: Inlet | None,
     ) -> tuple[Tensor, Tensor]:
         images, classes, pixels = logits.shape
         height, width = valid.shape[1:]
@@ -217,7 +211,7 @@ class _Sums(torch.autograd.Function):
             **_as_given(FORWARD),
         )  # fmt: skip
         ctx.save_for_backward(logits, lse, pairs)
-        ctx.size, ctx.reach, ctx.inlet = (height, width), reach, inlet
+        ctx.size, ctx.reach = (height, width), reach
         count = counts.sum()
         ctx.mark_non_differentiable(count)
         return totals.sum(), count
@@ -226,27 +220,13 @@ class _Sums(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         logits, lse, pairs = ctx.saved_tensors
-        write = partial(_write_gradient, logits, lse, pairs, scale.float(), ctx.size, ctx.reach)
-        if ctx.inlet is not None and ctx.inlet.open:
-            ctx.inlet.additions.append(partial(add_flat, write))
-            return (None,) * 8
         gradient = torch.empty_like(logits)
-        write(gradient, add=False)
-        return gradient, None, None, None, None, None, None, None
-
-
-def _write_gradient(
-    logits: Tensor, lse: Tensor, pairs: Tensor, given: Tensor, size: tuple[int, int], reach: int, gradient: Tensor,
-    add: bool, scale: Tensor | None = None,
-) -> None:  # fmt: skip
-    """Write the gradient (B, C, s), or add it to what is there; ``given`` is that of the sum."""
-    images, classes, pixels = logits.shape
-    if scale is not None:
-        gradient *= scale
-    _backward[(triton.cdiv(pixels, BACKWARD.pixels), triton.cdiv(classes, BACKWARD.channels), images)](
-        logits, lse, pairs, given, gradient, pairs.stride(0), images, *size, classes, *logits.stride(),
-        *gradient.stride(), reach=reach, add=add, **_as_given(BACKWARD),
-    )  # fmt: skip
+        images, classes, pixels = logits.shape
+        _backward[(triton.cdiv(pixels, BACKWARD.pixels), triton.cdiv(classes, BACKWARD.channels), images)](
+            logits, lse, pairs, scale.float(), gradient, pairs.stride(0), images, *ctx.size, classes,
+            *logits.stride(), *gradient.stride(), reach=ctx.reach, **_as_given(BACKWARD),
+        )  # fmt: skip
+        return gradient, None, None, None, None, None, None
 
 
 def _as_given(sizes: Sizes) -> dict[str, int]:
@@ -261,7 +241,6 @@ def pair_sums(
     sigma_y: float,
     reach: int,
     form: Literal["smooth", "literal"],
-    inlet: Inlet | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Return the sum of L_cons over all pairs at most ``reach`` rows and columns apart, and their number.
 
@@ -270,12 +249,11 @@ def pair_sums(
         smooth:   exp(−‖x_i − x_j‖²/2σ_x²) · (1 − exp(−‖y_i − y_j‖²/2σ_y²))
         literal:  exp(−‖x_i − x_j‖²/2σ_x² − ‖y_i − y_j‖²/2σ_y²)
 
-    The sum is float32. Gradients flow to the logits alone, in their type and memory layout; through the ``inlet`` of
-    their gradient, if it is given.
+    The sum is float32. Gradients flow to the logits alone, in their type and memory layout.
     Shapes: logits (B, C, h, w) of at most 32 bits; x (B, 3, h, w); valid (B, h, w) bool.
     """
     flat = logits.flatten(2)
     seen = valid.contiguous().view(torch.uint8)
     colours = x.detach().float().contiguous()
-    total, count = _Sums.apply(flat, colours, seen, sigma_x, sigma_y, reach, form == "smooth", inlet)
+    total, count = _Sums.apply(flat, colours, seen, sigma_x, sigma_y, reach, form == "smooth")
     return total, count

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from faircl.distributed import global_mean
+from faircl.precision import at_least_float32
 
 Size = tuple[int, int]
 
@@ -29,7 +30,7 @@ def attention_transfer(new: Tensor, old: Tensor, labels: Tensor, first: int, cla
     if labels.shape != (new.shape[0], new.shape[2]):
         raise ValueError(f"one label per query is needed, found {tuple(labels.shape)} for {tuple(new.shape)}")
     # Means are linear: the mean of the difference is the difference of means, at half the work.
-    difference = _deep(new) - _deep(old)
+    difference = at_least_float32(new) - at_least_float32(old)
     channels = torch.arange(first, classes, device=labels.device)
     member = (labels[:, None] == channels[:, None]).to(difference.dtype)
     count = member.sum(2)
@@ -55,7 +56,3 @@ def stage_ends(attentions: Sequence[Tensor], sizes: Sequence[Size]) -> list[tupl
         raise ValueError(f"{strange[0]} queries are the pixels of none of its feature maps ({maps})")
     following = [*queries[1:], 0]
     return [(k, grids[now]) for k, (now, then) in enumerate(zip(queries, following, strict=True)) if now != then]
-
-
-def _deep(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))

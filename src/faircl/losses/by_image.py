@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from faircl.losses.cross_entropy import is_small, upsampled
+from faircl.losses.cross_entropy import is_small
+from faircl.upsampling import upsampled
 
 Score = Callable[[Tensor, Tensor], Tensor]
 

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from faircl import kernels
 from faircl.distributed import global_mean
 from faircl.labels import IGNORE
-from faircl.models.inlet import Inlet
+from faircl.precision import at_least_float32_dtype
 
 PIXELS = 2**19
 """Pixels whose distances to all prototypes exist at a time."""
@@ -31,7 +31,6 @@ def cluster_loss(
     active: Tensor,
     margin: float,
     order: float = 2.0,
-    inlet: Inlet | None = None,
 ) -> ClusterLoss:
     r"""Pull features to their own prototype, push them beyond a margin from the others.
 
@@ -40,8 +39,7 @@ def cluster_loss(
 
     over the N pixels whose label is valid and has an active prototype, and the A active prototypes; ℓ is the
     ``order``-norm of the difference (2: Euclidean, as in the paper). Two means instead of Eqn 8's one sum, so that
-    neither half fades or explodes with the crop size or the number of classes. Prototypes get no gradient. ``inlet``
-    is that of the features' gradient, where there is one and the logits, too, are in the loss.
+    neither half fades or explodes with the crop size or the number of classes. Prototypes get no gradient.
 
     Shapes: features (B, D, h, w) with labels (B, h, w), or (N, D) with (N,); labels int64 with IGNORE; prototypes
     (K, D); active (K,) bool.
@@ -56,11 +54,11 @@ def cluster_loss(
     if order == 2 and kernels.usable(features):
         from faircl.kernels.cluster import cluster_sums
 
-        pull, push = cluster_sums(features, labels, valid, prototypes, active, margin, inlet)
+        pull, push = cluster_sums(features, labels, valid, prototypes, active, margin)
     elif order == 2:
         pull, push = _EuclideanSums.apply(features, labels, valid, prototypes, active, margin)
     else:  # for comparison only: its gradient makes a (K, D) tensor per pixel
-        exact = torch.promote_types(features.dtype, torch.float32)
+        exact = at_least_float32_dtype(features)
         distance = torch.cdist(features.to(exact).mT, prototypes.to(exact), p=order).mT
         other = _other(labels, valid, active)
         pull = (distance.gather(1, labels[:, None])[:, 0] * valid).sum()
@@ -97,7 +95,7 @@ class _EuclideanSums(torch.autograd.Function):
         active: Tensor,
         margin: float,
     ) -> tuple[Tensor, Tensor]:
-        exact = torch.promote_types(features.dtype, torch.float32)
+        exact = at_least_float32_dtype(features)
         prototypes = prototypes.to(exact)
         ctx.save_for_backward(features, labels, valid, prototypes, active)
         ctx.margin = margin

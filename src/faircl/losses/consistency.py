@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from faircl import kernels
 from faircl.distributed import global_mean
-from faircl.models.inlet import Inlet
+from faircl.precision import at_least_float32
 
 ConsistencyForm = Literal["smooth", "literal"]
 
@@ -24,7 +24,6 @@ def consistency_loss(
     sigma_y: float,
     window: int = 3,
     form: ConsistencyForm = "smooth",
-    inlet: Inlet | None = None,
 ) -> Tensor:
     r"""Neighbouring pixels of similar colour should be predicted alike.
 
@@ -34,8 +33,7 @@ def consistency_loss(
         literal:  mean  exp(−‖x_i − x_j‖²/2σ_x² − ‖y_i − y_j‖²/2σ_y²)
 
     ``literal`` is Eqn 15 as printed. It is largest where equal-coloured neighbours agree, so minimising it drives them
-    apart; it is kept for comparison. Pairs count whose both ends are valid: neither padding nor void. ``inlet``: where
-    kernels may add to the logits' gradient.
+    apart; it is kept for comparison. Pairs count whose both ends are valid: neither padding nor ignored.
 
     Shapes: image (B, 3, H, W) in [0, 1], area-pooled to the logits' size; logits (B, C, h, w); valid (B, h, w) bool.
     """
@@ -44,9 +42,9 @@ def consistency_loss(
     if kernels.usable(logits):
         from faircl.kernels.consistency import pair_sums
 
-        total, pairs = pair_sums(logits, x, valid, *settings, inlet)
+        total, pairs = pair_sums(logits, x, valid, *settings)
     else:
-        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        exact = at_least_float32(logits)
         total, pairs = _PairSums.apply(exact, x, valid, *settings)
     return global_mean(total, pairs)
 

@@ -9,6 +9,8 @@ from torch import Tensor
 from faircl.distributed import global_mean
 from faircl.labels import BACKGROUND, IGNORE
 from faircl.losses.pixel_scores import pixel_scores
+from faircl.precision import at_least_float32
+from faircl.upsampling import upsampled
 
 LARGE = 2**26
 """Upsampled logits (256 MiB) up to which a CPU computes those of a batch at once: about the same time, more memory."""
@@ -73,7 +75,7 @@ def _nll(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) ->
         return (lse - own).where(target != IGNORE, 0.0)
     if offset is not None:
         # A constant per channel commutes with bilinear interpolation; here it costs 1/stride² of the work.
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) + offset[:, None, None]
+        logits = at_least_float32(logits) + offset[:, None, None]
     logits = upsampled(logits, target.shape[-2:])
     if grouped > 0:
         own = own_score(logits, target, grouped)  # first: so one tensor less is alive when gradients come back
@@ -91,14 +93,6 @@ def weighted(loss: Tensor, target: Tensor, class_weight: Tensor | None, pixel_we
     if class_weight is not None:
         loss = loss * class_weight[target.where(target != IGNORE, 0)]
     return loss if pixel_weight is None else loss * pixel_weight
-
-
-def upsampled(logits: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
-    """Bring logits (B, C, h, w) to a size bilinearly, in full precision."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if logits.shape[-2:] == tuple(size):
-        return logits
-    return F.interpolate(logits, tuple(size), mode="bilinear", align_corners=False)
 
 
 def own_score(logits: Tensor, target: Tensor, grouped: int = 0) -> Tensor:

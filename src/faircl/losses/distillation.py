@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from faircl.distributed import global_mean
+from faircl.precision import at_least_float32
 
 
 def distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
@@ -20,7 +21,7 @@ def distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
     Shapes: new (B, C, h, w) with C ≥ K; old (B, K, h, w); valid (B, h, w) bool, the N pixels that count.
     """
     known = old.shape[1]
-    new, old = _deep(new)[:, :known], _deep(old)
+    new, old = at_least_float32(new)[:, :known], at_least_float32(old)
     return _mean(-(old.softmax(1) * new.log_softmax(1)).mean(1), valid)
 
 
@@ -36,7 +37,7 @@ def unbiased_distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
     Shapes as in ``distillation``; channel 0 is the background.
     """
     known = old.shape[1]
-    new, old = _deep(new), _deep(old)
+    new, old = at_least_float32(new), at_least_float32(old)
     log_p = new - new.logsumexp(1, keepdim=True)
     background = torch.cat([log_p[:, :1], log_p[:, known:]], dim=1).logsumexp(1, keepdim=True)
     matched = torch.cat([background, log_p[:, 1:known]], dim=1)
@@ -50,19 +51,15 @@ def binary_distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
 
     Shapes as in ``distillation``.
     """
-    new, old = _deep(new)[:, : old.shape[1]], _deep(old)
+    new, old = at_least_float32(new)[:, : old.shape[1]], at_least_float32(old)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(new, old.sigmoid(), reduction="none")
     return _mean(loss.mean(1), valid)
 
 
 def feature_distance(new: Tensor, old: Tensor) -> Tensor:
     """Mean squared difference of two feature maps (B, D, h, w) (ILT)."""
-    difference = (_deep(new) - _deep(old)).square()
+    difference = (at_least_float32(new) - at_least_float32(old)).square()
     return global_mean(difference.sum(), difference.numel())
-
-
-def _deep(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _mean(loss: Tensor, valid: Tensor) -> Tensor:

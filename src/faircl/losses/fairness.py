@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from faircl.distributed import global_sum, joint_sum
+from faircl.precision import at_least_float32_dtype
 
 
 def importance_weights(share: Tensor, gamma: float, clip: tuple[float, float]) -> Tensor:
@@ -37,7 +38,7 @@ def logit_offset(share: Tensor, strength: float = 1.0, floor: float = 1e-6) -> T
 
 def class_histogram(logits: Tensor, valid: Tensor) -> Tensor:
     """Return p̂ (C,), the mean softmax over valid pixels of all processes; logits (B, C, h, w), valid (B, h, w)."""
-    exact = torch.promote_types(logits.dtype, torch.float32)
+    exact = at_least_float32_dtype(logits)
     total = (logits.softmax(1, dtype=exact) * valid[:, None]).sum((0, 2, 3))
     count = global_sum(valid.sum()).clamp_min(1)
     return joint_sum(total) / count

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from faircl.distributed import gather, global_mean, global_sum, joint_sum, world_size
 from faircl.losses.counting import count_labels
+from faircl.precision import at_least_float32
 
 CLOSE = 1e-4
 """Added to squared distances of class means: equal means repel by a finite force."""
@@ -123,7 +124,7 @@ def sparsity(features: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 def _pixels(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Features (N, D), at least float32, and labels (N,), with K for a pixel that does not count."""
-    features = features.to(torch.promote_types(features.dtype, torch.float32))
+    features = at_least_float32(features)
     rows = features.permute(0, 2, 3, 1).flatten(0, 2)
     labels = labels.flatten()
     return rows, labels.where(labels < classes, classes)

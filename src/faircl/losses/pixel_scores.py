@@ -1,7 +1,7 @@
-"""What losses and predictions need of upsampled logits, pixel by pixel: their log-sum-exp, the target's, the largest.
+"""Log-sum-exp of the upsampled logits of every pixel, and the score of its target.
 
-The upsampled logits of a batch never exist. Where ``faircl.kernels`` can run they exist nowhere at all; elsewhere those
-of one image at a time. Results are the same up to rounding.
+The upsampled logits of a batch are never stored. Where ``faircl.kernels`` run they exist in registers only; elsewhere
+those of one image exist at a time. Results are the same up to rounding.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from faircl import kernels
 from faircl.labels import BACKGROUND, IGNORE
+from faircl.precision import at_least_float32
 
 
 def pixel_scores(
@@ -27,23 +28,10 @@ def pixel_scores(
     Shapes: logits (B, C, h, w) of any float type; target (B, H, W) int64; offset (C,).
     """
     if kernels.usable(logits):
-        from faircl.kernels import upsampled_logits as upsampled
+        from faircl.kernels import upsampled_logits
 
-        return upsampled.pixel_scores(logits, target, offset, grouped)
+        return upsampled_logits.pixel_scores(logits, target, offset, grouped)
     return scores_by_image(logits, target, offset, grouped)
-
-
-@torch.no_grad()
-def largest_channel(logits: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
-    """Return the largest channel of upsampled logits at every pixel: (B, C, h, w) to (B, H, W) int64."""
-    size = torch.Size(size)
-    if logits.shape[-2:] == size:
-        return logits.argmax(1)
-    if kernels.usable(logits):
-        from faircl.kernels import upsampled_logits as upsampled
-
-        return upsampled.upsampled_argmax(logits, size)
-    return torch.stack([_upsampled(one, size, None).argmax(0) for one in logits])
 
 
 def scores_by_image(
@@ -51,7 +39,7 @@ def scores_by_image(
 ) -> tuple[Tensor, Tensor]:
     """Return what ``pixel_scores`` does, image by image in plain torch."""
     if len(logits) == 0:
-        nothing = logits.sum().to(torch.promote_types(logits.dtype, torch.float32)).expand(target.shape)
+        nothing = at_least_float32(logits.sum()).expand(target.shape)
         return nothing, nothing
     found: tuple[Tensor, Tensor] = _Scores.apply(logits, target, offset, grouped)
     return found
@@ -110,7 +98,7 @@ def _of_image(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: in
 
 
 def _upsampled(logits: Tensor, size: torch.Size, offset: Tensor | None) -> Tensor:
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = at_least_float32(logits)
     if offset is not None:
         logits = logits + offset[:, None, None].to(logits)
     return F.interpolate(logits[None], tuple(size), mode="bilinear", align_corners=False)[0]

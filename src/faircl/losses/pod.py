@@ -9,6 +9,7 @@ from torch import Tensor
 
 from faircl.distributed import global_mean
 from faircl.labels import BACKGROUND
+from faircl.precision import at_least_float32
 
 SCALES = (1, 2, 4)
 """Tiles per side that PLOP compares at: the whole map, quarters and sixteenths."""
@@ -33,7 +34,7 @@ def local_pod(new: Tensor, old: Tensor, scales: Sequence[int] = SCALES) -> Tenso
     if new.shape != old.shape:
         raise ValueError(f"features of one shape are compared, found {tuple(new.shape)} and {tuple(old.shape)}")
     # Means are linear: those of the difference are the difference of means, at half the work and without cancellation.
-    difference = _deep(new).square() - _deep(old).square()
+    difference = at_least_float32(new).square() - at_least_float32(old).square()
     rows = difference @ _band_means(difference, difference.shape[-1], scales)
     columns = difference.mT @ _band_means(difference, difference.shape[-2], scales)
     distance = torch.linalg.vector_norm(torch.cat([rows.flatten(1), columns.flatten(1)], dim=1), dim=1)
@@ -64,7 +65,3 @@ def _band_means(like: Tensor, side: int, scales: Sequence[int]) -> Tensor:
         member = ((place * bands // side)[:, None] == place[:bands]).to(like.dtype)
         parts.append(member / member.sum(0))
     return torch.cat(parts, dim=1)
-
-
-def _deep(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))

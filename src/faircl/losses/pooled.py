@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.distributed import global_mean
+from faircl.precision import at_least_float32
 
 WINDOWS = (4, 8, 12, 16, 20, 24)
 """Sides of the windows that RCIL pools over."""
@@ -50,7 +51,7 @@ def _of_squares(new: Tensor, old: Tensor) -> Tensor:
     """Return new² − old²: means are linear, so one pooling does for both, without cancellation."""
     if new.shape != old.shape:
         raise ValueError(f"features of one shape are compared, found {tuple(new.shape)} and {tuple(old.shape)}")
-    return _deep(new).square() - _deep(old).square()
+    return at_least_float32(new).square() - at_least_float32(old).square()
 
 
 def _window_means(values: Tensor, side: int) -> Tensor:
@@ -76,7 +77,3 @@ def _norm(values: Tensor) -> Tensor:
 
 def _mean(distance: Tensor) -> Tensor:
     return global_mean(distance.sum(), len(distance))
-
-
-def _deep(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.distributed import global_mean
+from faircl.precision import at_least_float32
 
 ROUNDING = 1e-5
 """Part of a threshold that rounding may take: classes of equal similarity are kept or dropped together."""
@@ -22,7 +23,7 @@ def class_similarity(means: Tensor, prototypes: Tensor, ready: Tensor, delta: fl
 
     Shapes: means μ (n, D) of the new classes; prototypes p (K, D); ready (K,) bool; (n, K) without gradient.
     """
-    means, prototypes = _deep(means.detach()), _deep(prototypes.detach())
+    means, prototypes = at_least_float32(means.detach()), at_least_float32(prototypes.detach())
     cosine = F.normalize(means, dim=1) @ F.normalize(prototypes.to(means), dim=1).T
     share = cosine.masked_fill(~ready, -torch.inf).softmax(1)
     kept = ready & (share >= delta * (1 - ROUNDING) / ready.sum().clamp_min(1))
@@ -46,10 +47,6 @@ def similarity_distillation(
         raise ValueError(f"one similarity per old class is needed, found {similarity.shape[1]} for {known} channels")
     valid = (labels >= known) & (labels < known + len(similarity))
     weight = similarity[(labels - known).where(valid, 0)].permute(0, 3, 1, 2)
-    log_p = (_deep(new)[:, :known] / temperature).log_softmax(1)
-    loss = -(weight * (_deep(old) / temperature).softmax(1) * log_p).sum(1)
+    log_p = (at_least_float32(new)[:, :known] / temperature).log_softmax(1)
+    loss = -(weight * (at_least_float32(old) / temperature).softmax(1) * log_p).sum(1)
     return temperature**2 * global_mean(loss.where(valid, 0.0).sum(), valid.sum())
-
-
-def _deep(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -15,7 +15,7 @@ from torch import Tensor
 from faircl.distributed import global_sum
 from faircl.labels import IGNORE
 from faircl.loading.loader import AssignedLabels, PackedArray
-from faircl.losses.pixel_scores import largest_channel
+from faircl.upsampling import upsampled_argmax
 
 DOUBT_LEVELS = 256
 
@@ -58,7 +58,7 @@ def assign_by_prototype(
 def assign_by_softmax(logits: Tensor, size: torch.Size, *, doubt: bool = False) -> Assignment:
     """Classifier's choice at label size; doubt is the entropy of its softmax over log K. Logits (B, K, h, w)."""
     if not doubt:
-        return Assignment(largest_channel(logits, size), None)
+        return Assignment(upsampled_argmax(logits, size), None)
 
     def one(logits: Tensor) -> Assignment:
         log_p = _upsample(logits, size).log_softmax(1)

@@ -13,6 +13,7 @@ from faircl.losses.binary import pixel_binary_cross_entropy
 from faircl.losses.cross_entropy import pixel_cross_entropy, valid_mean, weighted
 from faircl.losses.fairness import importance_weights, logit_offset
 from faircl.losses.imbalance import effective_number_weights, pixel_seesaw, tilted_mean
+from faircl.precision import at_least_float32_dtype
 
 if TYPE_CHECKING:
     from faircl.methods.base import StepContext
@@ -129,7 +130,7 @@ def _padded(values: Tensor, logits: Tensor, other: Tensor | None = None) -> Tens
 
     These have the value ``other`` (), or zero.
     """
-    values = values.to(torch.promote_types(logits.dtype, torch.float32))
+    values = values.to(at_least_float32_dtype(logits))
     other = values.new_zeros(()) if other is None else other.to(values)
     return torch.cat([values, other.expand(logits.shape[1] - len(values))])
 

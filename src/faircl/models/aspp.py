@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.models.segmentation import deeplabv3
 
-from faircl.acceleration.batch_norm import NormedRow, norm_relu
 from faircl.models.resize import resize
 
 WIDTH = 256
@@ -28,20 +27,19 @@ class DeepLabHead(nn.Sequential):
     def forward(self, stages: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding."""
         aspp, conv, norm, relu = self
-        return norm_relu(conv(aspp(stages[-1])), norm, relu)
+        embedding: Tensor = relu(norm(conv(aspp(stages[-1]))))
+        return embedding
 
 
 class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
-    """Atrous spatial pyramid pooling, which says why it cannot train on a single image.
+    """Atrous spatial pyramid pooling, with an error that explains why it cannot train on a single image.
 
-    The pooled branch, one value per image and channel, is repeated over the map. Torchvision interpolates it to the
+    The pooled branch, one value per image and channel, is repeated over the map. torchvision interpolates it to the
     same values, which under autocast turns all branches into float32.
     """
 
     def __init__(self, width: int, rates: Sequence[int]) -> None:
         super().__init__(width, list(rates), WIDTH)
-        for row in (*self.convs[:-1], self.project):
-            row.__class__ = NormedRow
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, 256, h, w)."""
@@ -49,9 +47,9 @@ class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
         check_pooled_norm(x, pool[2])
         branches = [conv(x) for conv in local]
         pooled = x
-        for layer in pool:  # not its own forward, which interpolates
+        for layer in pool:  # its own forward interpolates
             pooled = layer(pooled)
-        # In the branches' layout: torch.cat would change theirs for that of one value over and over.
+        # Copied into the branches' memory layout: torch.cat would give all of them that of an expanded value.
         y: Tensor = self.project(torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1))
         return y
 
@@ -111,7 +109,7 @@ class DeepLabPlusHead(nn.Module):
 def conv_norm(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
     """Return convolution, BatchNorm and ReLU."""
     conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
-    return NormedRow(conv, nn.BatchNorm2d(outputs), nn.ReLU())
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 def check_pooled_norm(x: Tensor, norm: nn.Module) -> None:

@@ -8,9 +8,6 @@ from typing import Any, Literal
 import torchvision
 from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
-from torchvision.models.resnet import Bottleneck
-
-from faircl.acceleration.batch_norm import NormedRow, norm_add_relu, norm_relu_conv, norm_relu_pool
 
 BackboneName = Literal["resnet50", "resnet101", "mobilenet_v2"]
 Block = Literal["v1.5", "v1"]
@@ -36,17 +33,19 @@ class ResNet(nn.Module):
             for layer in self._layers():
                 first: Any = layer[0]
                 first.conv1.stride, first.conv2.stride = first.conv2.stride, first.conv1.stride
-        for each in self.blocks():
-            make_lean(each)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Return the four stages."""
-        x = norm_relu_pool(self.conv1(image), self.bn1, self.relu, self.maxpool)
-        stages = []
+        x, stages = self.stem(image), []
         for layer in self._layers():
             x = layer(x)
             stages.append(x)
         return tuple(stages)
+
+    def stem(self, image: Tensor) -> Tensor:
+        """Return the map before the first block, (B, 64, H/4, W/4)."""
+        x: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(image))))
+        return x
 
     def blocks(self) -> Iterator[nn.Module]:
         """Yield the residual blocks."""
@@ -55,26 +54,6 @@ class ResNet(nn.Module):
 
     def _layers(self) -> tuple[nn.Sequential, ...]:
         return self.layer1, self.layer2, self.layer3, self.layer4
-
-
-class LeanBottleneck(Bottleneck):  # type: ignore[misc]  # torchvision has no types
-    """torchvision's bottleneck, by kernels that keep what convolutions return and nothing else.
-
-    Shapes: (B, C, h, w) to (B, 4·planes, h', w').
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return relu(x' + the branch of three convolutions), x' being x or its projection."""
-        y = norm_relu_conv(self.conv1(x), self.bn1, self.relu, self.conv2)
-        y = norm_relu_conv(y, self.bn2, self.relu, self.conv3)
-        return norm_add_relu(y, self.bn3, x if self.downsample is None else self.downsample(x), self.relu)
-
-
-def make_lean(block: nn.Module) -> None:
-    """Turn torchvision's bottleneck into the lean one, in place."""
-    block.__class__ = LeanBottleneck
-    if isinstance(block.downsample, nn.Sequential):
-        block.downsample.__class__ = NormedRow
 
 
 class MobileNetV2(nn.Module):

@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from faircl import kernels
-from faircl.acceleration.batch_norm import norm_relu
 from faircl.models.resize import own_precision, resize
 
 
@@ -38,10 +36,10 @@ class MlpDecoder(nn.Module):
         """Return the embedding."""
         size = stages[0].shape[-2:]
         weights, bias = self._folded(stages[0].device.type)
-        # What all pixels have alike is added where there are fewest of them.
+        # The bias is the same for all pixels, so it is added to the coarsest map.
         biases = [None] * (len(stages) - 1) + [bias]
         parts = [F.conv2d(x, weight, b) for x, weight, b in zip(stages, weights, biases, strict=True)]
-        return norm_relu(self._added(parts, size), self.norm, self.activation)
+        return self.normalise(self.add_upsampled(parts, size))
 
     def _folded(self, device: str) -> tuple[list[Tensor], Tensor]:
         """Return W_s·P_s of every stage as 1×1 convolutions (D, D_s, 1, 1), and Σ_s W_s·b_s (D,), in full precision."""
@@ -56,13 +54,14 @@ class MlpDecoder(nn.Module):
                 biases.append(own @ project.bias)
             return weights, torch.stack(biases).sum(0)
 
-    def _added(self, parts: list[Tensor], size: torch.Size) -> Tensor:
+    def add_upsampled(self, maps: list[Tensor], size: torch.Size) -> Tensor:
         """Bring maps to a size and add them up."""
-        if not self.bare and len(parts) > 1 and kernels.usable(parts[0]):
-            from faircl.kernels.add_upsampled import add_upsampled
-
-            return add_upsampled(*parts)
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + resize(part, size, "nearest" if self.bare else "bilinear")
+        total = maps[0]
+        for one in maps[1:]:
+            total = total + resize(one, size, "nearest" if self.bare else "bilinear")
         return total
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Return activation(norm(x))."""
+        y: Tensor = self.activation(self.norm(x))
+        return y

@@ -19,14 +19,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from faircl.acceleration.bias import BiasedConv2d
 from faircl.models.segmenter import Segmenter
 from faircl.seeding import generator
 
 NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm)
 """Norms that a branch can have of its own. Their subclasses do more (timm's has an activation inside)."""
-CONVOLUTIONS = (nn.Conv2d, BiasedConv2d)
-"""Convolutions that do nothing else: two of them add up to a third."""
 
 
 class Unit(NamedTuple):
@@ -78,7 +75,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has n
             # Whoever has hung a hook on a layer wants that very layer.
             if module._forward_hooks or module._forward_pre_hooks:
                 continue
-            if type(module) in CONVOLUTIONS or (type(module) in NORMS and module.running_mean is not None):
+            if type(module) is nn.Conv2d or (type(module) in NORMS and module.running_mean is not None):
                 module.register_forward_hook(partial(self._called, name))
 
     def _called(self, name: str, module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:

@@ -10,15 +10,12 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor, nn
 
-from faircl.acceleration.bias import speed_up_biases
-from faircl.acceleration.layer_norm import speed_up_norms
-from faircl.acceleration.recording import is_heard
 from faircl.errors import UserError
 from faircl.models.checkpointing import remembered
-from faircl.models.depth import speed_up_depth
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.resize import resize
 from faircl.models.segmenter import Segmenter
+from faircl.models.stochastic_depth import replace_stochastic_depth
 from faircl.models.weight_names import segformer_library_names, segformer_names
 from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
 
@@ -131,9 +128,9 @@ class MixTransformer(nn.Module):
             depths=list(size.depths), hidden_sizes=list(size.widths), drop_path_rate=drop_path, num_labels=1
         )
         self.stages: Any = SegformerModel(config).stages
-        speed_up_norms(self, before_products=(*self.blocks(), *(stage.layer_norm for stage in self.stages)))
-        speed_up_depth(self.blocks())
-        speed_up_biases(self)
+        for stage in self.stages:
+            stage.reshape = False  # see _to_map
+        replace_stochastic_depth(self.blocks())
 
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""
@@ -161,17 +158,17 @@ class MixTransformer(nn.Module):
     def _stages(self, image: Tensor) -> tuple[Tensor, ...]:
         x, stages = image, []
         for stage in self.stages:
-            x = stage(x) if is_heard(stage) else _stage(stage, x)
+            height = -(-x.shape[-2] // stage.patch_embeddings.proj.stride[0])
+            x = _to_map(stage(x), height)
             stages.append(x)
         return tuple(stages)
 
 
-def _stage(stage: Any, x: Tensor) -> Tensor:
-    """Return what a stage does, in channels_last, as the convolutions after it have it: its own forward copies that."""
-    tokens, height, width = stage.patch_embeddings(x)
-    for block in stage.blocks:
-        tokens = block(tokens, height, width)
-    y: Tensor = stage.layer_norm(tokens).transpose(1, 2).unflatten(2, (height, width))
+def _to_map(tokens: Tensor, height: int) -> Tensor:
+    """Return tokens (B, h·w, D) as a map (B, D, h, w) in channels_last, without the copy that a stage would make."""
+    if tokens.ndim == 4:
+        return tokens
+    y: Tensor = tokens.transpose(1, 2).unflatten(2, (height, -1))  # type: ignore[no-untyped-call]
     return y
 
 

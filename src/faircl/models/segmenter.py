@@ -6,18 +6,15 @@ logits at its own stride: whoever needs full resolution upsamples there, once, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from faircl import kernels
-from faircl.acceleration.recording import is_heard
 from faircl.config.components import ModelConfig as ModelConfig
 from faircl.errors import UserError
 from faircl.models.classifier import GrowingClassifier
-from faircl.models.inlet import Inlet, with_inlet
 
 Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
 Stages = tuple[Tensor, ...]
@@ -30,15 +27,14 @@ class SegOutput(NamedTuple):
     Shapes: logits (B, C, h, w) at network stride; embedding (B, D, h, w), the classifier's input before dropout;
     stages, the backbone's feature maps from fine to coarse; attentions, where the network has them and they were
     asked for, one (B, heads, queries, keys) per block; unknown (B, 1, h, w), the logit of classes yet to come, in
-    training mode where the classifier has a head for it; inlet, where kernels may add to the embedding's gradient.
+    training mode where the classifier has a head for it.
     """
 
     logits: Tensor
     embedding: Tensor
-    stages: tuple[Tensor, ...]
-    attentions: tuple[Tensor, ...] | None = None
+    stages: Stages
+    attentions: Stages | None = None
     unknown: Tensor | None = None
-    inlet: Inlet | None = None
 
 
 class Segmenter(nn.Module):
@@ -55,12 +51,6 @@ class Segmenter(nn.Module):
 
     mean: Tensor
     std: Tensor
-
-    replay: Callable[[Tensor], tuple[Stages, Tensor] | None] | None = None
-    """A recording: stages and embedding of an image, or None where it does not fit.
-
-    Asked, if set, while a network trains, or while one that does not is run without gradients.
-    """
 
     def __init__(
         self,
@@ -87,36 +77,17 @@ class Segmenter(nn.Module):
         """Segment a batch of images (B, 3, H, W) in [0, 1]."""
         if attentions and not self.has_attentions:
             raise ValueError(f"network '{self.name}' has no attentions")
-        recorded = None
-        if self.replay is not None and self.training == torch.is_grad_enabled() and not attentions:
-            recorded = self.replay(image)
-        if recorded is None:
-            stages, maps, embedding = self.embed((image - self.mean) / self.std, attentions)
-        else:
-            (stages, embedding), maps = recorded, None
-        if embedding.requires_grad and kernels.usable(embedding):
-            plain = type(self.dropout) is nn.Dropout2d and not is_heard(self.dropout)
-            dropped, inlet = with_inlet(embedding, self._kept(embedding) if plain else None)
-            dropped = dropped if plain else self.dropout(dropped)
-        else:
-            dropped, inlet = self.dropout(embedding), None
+        stages, maps, embedding = self.embed(image, attentions)
+        dropped = self.dropout(embedding)
         unknown = self.classifier.unknown_logit(dropped)
-        return SegOutput(self.classifier(dropped), embedding, stages, maps, unknown, inlet)
+        return SegOutput(self.classifier(dropped), embedding, stages, maps, unknown)
 
-    def _kept(self, embedding: Tensor) -> Tensor | None:
-        """Return what dropout multiplies channels by, (B, D, 1, 1), drawn as ``nn.Dropout2d`` draws it."""
-        rate = self.dropout.p
-        if not self.dropout.training or rate == 0:
-            return None
-        drawn = embedding.new_empty((*embedding.shape[:2], 1, 1)).bernoulli_(1 - rate)
-        return drawn if rate == 1 else drawn.div_(1 - rate)
-
-    def embed(self, image: Tensor, attentions: bool) -> tuple[Stages, tuple[Tensor, ...] | None, Tensor]:
-        """Return stages, attentions where they are asked for, and embedding of a normalised image."""
-        stages, maps = self.features(image, attentions)
+    def embed(self, image: Tensor, attentions: bool = False) -> tuple[Stages, Stages | None, Tensor]:
+        """Return stages, attentions where they are asked for, and embedding of a batch of images in [0, 1]."""
+        stages, maps = self.features((image - self.mean) / self.std, attentions)
         return stages, maps, self.decoder(stages)
 
-    def features(self, image: Tensor, attentions: bool) -> tuple[Stages, tuple[Tensor, ...] | None]:
+    def features(self, image: Tensor, attentions: bool) -> tuple[Stages, Stages | None]:
         """Return stages and, where there are any and they are asked for, attentions of a normalised image."""
         return tuple(self.backbone(image)), None
 

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from faircl import kernels
 from faircl.config.components import Init
 from faircl.distributed import global_sum
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
@@ -30,7 +29,6 @@ from faircl.losses.consistency import ConsistencyForm
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms, to_stride
 from faircl.methods.faircl.bound import both_sides
-from faircl.models.inlet import Inlet, with_inlet
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.prototypes import PrototypeBank, sample_keys
 
@@ -271,8 +269,7 @@ class FairCL(Method):
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return the terms whose weight is not zero."""
         c = self.config
-        scored, inlet = self._scored(out)
-        terms = {"seg": self._seg(batch, out._replace(logits=scored), targets)}
+        terms = {"seg": self._seg(batch, out, targets)}
         if c.lambda_cluster > 0:
             terms["cluster"] = c.lambda_cluster * self._cluster(batch, out, targets)
         if c.lambda_class > 0 and c.fairness in ("kl", "literal"):
@@ -280,16 +277,9 @@ class FairCL(Method):
         if c.lambda_cons > 0:
             valid = to_stride(batch.labels, out.logits.shape[-2:]) != IGNORE
             terms["cons"] = c.lambda_cons * consistency_loss(
-                batch.image, out.logits, valid, c.sigma_x, c.sigma_y, c.window, c.consistency, inlet
+                batch.image, out.logits, valid, c.sigma_x, c.sigma_y, c.window, c.consistency
             )
         return terms
-
-    def _scored(self, out: SegOutput) -> tuple[Tensor, Inlet | None]:
-        """Return logits for cross-entropy alone, and where L_cons may add to their gradient."""
-        fits = self.config.lambda_cons > 0 and out.logits.requires_grad and kernels.usable(out.logits)
-        # A cross-entropy of somebody else's may hand one gradient to several maps.
-        own = type(self)._seg is FairCL._seg and type(self).cross_entropy is Method.cross_entropy
-        return with_inlet(out.logits) if fits and own else (out.logits, None)
 
     def _seg(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """Cross-entropy, carrying the two readings of L_class that act inside it.
@@ -318,8 +308,7 @@ class FairCL(Method):
             return out.embedding.new_zeros(())
         features, labels = self._clustered(batch, out, targets)
         c, bank = self.config, self.bank
-        inlet = out.inlet if features is out.embedding else None
-        loss = cluster_loss(features, labels, bank.prototypes, bank.ready, self.margin, c.distance_order, inlet)
+        loss = cluster_loss(features, labels, bank.prototypes, bank.ready, self.margin, c.distance_order)
         return c.pull * loss.pull + c.push * loss.push
 
     def _clustered(self, batch: Batch, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:

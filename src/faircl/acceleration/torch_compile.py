@@ -13,7 +13,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from faircl.acceleration.cuda_graphs import can_be_replayed, is_hooked, recorded_arithmetic, unchanged_buffers
+from faircl.acceleration.cuda_graphs import can_be_replayed, recorded_arithmetic, unchanged_buffers
+from faircl.acceleration.hooks import has_hooks_inside
 from faircl.config.run import RunConfig
 from faircl.distributed import gather_objects, share_of
 from faircl.methods.base import Method
@@ -63,7 +64,7 @@ def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric
 
 
 def _why_not(model: Segmenter, method: Method, blocks: list[nn.Module]) -> str:
-    if method.needs_attentions or is_hooked(model):
+    if method.needs_attentions or has_hooks_inside(model):
         return f"method '{method.name}' looks into them"
     if any(isinstance(part, nn.SyncBatchNorm) for block in blocks for part in block.modules()):
         return "BatchNorm waits for the other processes (train.sync_norm)"
@@ -88,7 +89,7 @@ def _try(model: Segmenter, config: RunConfig, fabric: Fabric, replays: bool) -> 
         try:
             # In the arithmetic that is to come, or all would be compiled once more.
             with recorded_arithmetic(config.train.precision) if replays else fabric.autocast():
-                embedding = model.embed(image, False)[2]
+                embedding = model.embed(image)[2]
             if trained:  # not by backward(), which would tell other processes
                 torch.autograd.grad(embedding.sum(), trained, allow_unused=True)
         except torch.OutOfMemoryError:

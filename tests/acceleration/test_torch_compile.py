@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from faircl.acceleration import compiled as module
-from faircl.acceleration.compiled import compiled
+from faircl.acceleration import torch_compile as module
+from faircl.acceleration.torch_compile import compiled
 from faircl.config.run import resolve
 from faircl.engine.network import build_model
 from faircl.engine.runtime import make_fabric
