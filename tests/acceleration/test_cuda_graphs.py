@@ -11,7 +11,8 @@ from faircl.acceleration.cuda_graphs import Replay, can_be_replayed, replayed
 from faircl.config.run import resolve
 from faircl.engine.network import build_model, place, set_training_mode
 from faircl.errors import UserError
-from faircl.methods.faircl.method import FairCL, FairCLConfig
+from faircl.methods.base import Needs
+from faircl.methods.faircl import FairCL, FairCLConfig
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.methods.plop import PLOP, PLOPConfig
 
@@ -212,27 +213,10 @@ def test_a_recording_that_does_not_fit_is_not_used():
 
 def test_methods_say_whether_they_read_stages():
     model, _ = network()
-    assert not FineTune(FineTuneConfig(), model).uses_stages
-    assert not FairCL(FairCLConfig(), model).uses_stages
-    assert FairCL(FairCLConfig(embedding="backbone"), model).uses_stages
-    assert PLOP(PLOPConfig(), model).uses_stages
-
-
-def test_no_class_inherits_what_its_own_losses_may_need():
-    class Same(FineTune):
-        pass
-
-    class Other(FineTune):
-        def losses(self, *args):
-            return super().losses(*args)
-
-    class Fair(FairCL):
-        pass
-
-    model, _ = network()
-    assert (Same.uses_stages, Same.takes_short_logits) == (False, True)
-    assert (Other.uses_stages, Other.takes_short_logits) == (True, False)
-    assert Fair(FairCLConfig(), model).uses_stages
+    assert not FineTune(FineTuneConfig(), model).needs.stages
+    assert not FairCL(FairCLConfig(), model).needs.stages
+    assert FairCL(FairCLConfig(embedding="backbone"), model).needs.stages
+    assert PLOP(PLOPConfig(), model).needs.stages
 
 
 @pytest.mark.parametrize("hooked", [False, True])
@@ -314,7 +298,7 @@ def test_a_replayed_teacher_is_the_teacher_itself(precision, silent):
     for on in (False, True):
         config = config.model_copy(update={"train": config.train.model_copy(update={"graphs": on})})
         method = FineTune(FineTuneConfig(), model)
-        method.uses_stages = True
+        method.needs = Needs(stages=True)
         with replayed(model, method, config, torch.device("cuda"), silent(), teacher):
             assert (teacher.replay is not None) == on
             for image in images:
@@ -336,7 +320,7 @@ def test_a_replayed_network_is_the_network_itself(uses_stages, precision, silent
         model, config = network(f"train.graphs={str(on).lower()}", f"train.precision={precision}")
         place(model, torch.device("cuda"))
         method = FineTune(FineTuneConfig(), model)
-        method.uses_stages = uses_stages
+        method.needs = Needs(stages=uses_stages)
         image = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).cuda()
         with replayed(model, method, config, torch.device("cuda"), silent()):
             assert (model.replay is not None) == on
@@ -370,7 +354,7 @@ def test_a_recorded_network_is_the_plain_one(name, frozen, precision, silent, mo
         set_training_mode(model.to(dtype), config, 0)
         image = torch.rand(4, 3, 96, 96, generator=torch.Generator().manual_seed(1)).to("cuda", dtype)
         method = FineTune(FineTuneConfig(), model)
-        method.uses_stages = True  # the embedding has been through dropout
+        method.needs = Needs(stages=True)  # the embedding has been through dropout
         with replayed(model, method, config, torch.device("cuda"), silent()):
             assert (model.replay is not None) == on
             with torch.autocast("cuda", torch.bfloat16, enabled=kind == "bf16"):

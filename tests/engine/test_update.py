@@ -64,20 +64,17 @@ def test_an_update_takes_its_batches_and_no_more():
     assert [batch.draws.tolist() for batch in stream] == [[8, 9]]
 
 
-@pytest.mark.parametrize("short", [False, True])
-def test_mixed_precision_gives_full_logits_to_methods_that_want_them(short):
+def test_mixed_precision_gives_full_logits_to_methods():
     seen = {}
 
     class Watching(FineTune):
-        takes_short_logits = short
-
         def losses(self, batch, out, old, targets):
             seen["new"], seen["old"] = out, old
             return super().losses(batch, out, old, targets)
 
     model, teacher = network(), network().eval()
     updater(model, "bf16", Watching(FineTuneConfig(), model), teacher).update(batches(1), 0, 1)
-    assert seen["new"].logits.dtype == (torch.bfloat16 if short else torch.float32)
+    assert seen["new"].logits.dtype == torch.float32
     assert seen["old"].logits.dtype == torch.float32
     for out in seen.values():
         assert {part.dtype for part in (out.embedding, *out.stages)} == {torch.bfloat16}

@@ -100,9 +100,8 @@ class Updater:
 
     def _pass(self, batch: Batch, iteration: int, measure: bool) -> tuple[Terms, Terms]:
         """One forward and backward pass; return terms and measures."""
-        wanted = self.method.needs_attentions
-        out = self.network(batch.image, attentions=wanted)
-        out = out if self.method.takes_short_logits else full_logits(out)
+        wanted = self.method.needs.attentions
+        out = full_logits(self.network(batch.image, attentions=wanted))
         old = None if self.teacher is None else without_gradient(self.fabric, self.teacher, batch.image, wanted)
         with torch.no_grad():
             targets = self.method.targets(batch, out, old)

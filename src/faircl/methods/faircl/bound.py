@@ -1,4 +1,4 @@
-"""Both sides of the triangle inequality behind Proposition 1 of FairCL: measured, never minimised."""
+"""Both sides of the triangle inequality behind Proposition 1 of FairCL: measured, not minimised."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from faircl.labels import IGNORE
 
 
 class Sides(NamedTuple):
-    """Both sides at every pixel, (B, h, w) each; ``valid`` says where they count."""
+    """Both sides at every pixel, and ``valid``, the pixels that count: (B, h, w) each."""
 
     moved: Tensor
     bound: Tensor
     valid: Tensor
 
     def means(self) -> dict[str, Tensor]:
-        """Means over the valid pixels of all processes; ``tightness`` is the mean of moved / bound."""
+        """Return means over the valid pixels of all processes; ``tightness`` is the mean of moved / bound."""
         tiny = torch.finfo(self.bound.dtype).tiny
-        # Where both are zero they are equal.
+        # 0 / 0 counts as 1: both sides are equal.
         ratio = (self.moved / self.bound.clamp_min(tiny)).where(self.bound > 0, 1.0)
         parts = {"moved": self.moved, "bound": self.bound, "tightness": ratio}
         count = self.valid.sum()
@@ -32,7 +32,7 @@ class Sides(NamedTuple):
 def both_sides(
     features: Tensor, old: Tensor, labels: Tensor, prototypes: Tensor, active: Tensor, order: float = 2.0
 ) -> Sides:
-    r"""How far features have moved since the step before, and the bound by way of their class's prototype.
+    r"""Return how far features have moved since the step before, and the bound through their class's prototype.
 
         moved_i = ℓ(f_i, f_i,old)  ≤  bound_i = ℓ(f_i, p_{y_i}) + ℓ(f_i,old, p_{y_i})
 
