@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from processes import start
 from safetensors.torch import load_file
 
 from faircl.config.run import load_config
 from faircl.engine.trainer import train
-from processes import start
 
 # Neither the batch nor the test images divide evenly among the processes.
 TINY = (
@@ -122,6 +122,8 @@ def assert_equal_runs(found, expected, within):
             assert one.keys() == other.keys()
             for name, value in other.items():
                 torch.testing.assert_close(one[name], value, rtol=0, atol=within, msg=lambda m, n=name: f"{n}: {m}")
+        one, other = (path / "steps" / step / "method.json" for path in (found, expected))
+        assert one.read_bytes() == other.read_bytes()
         for file in sorted((expected / "steps" / step / "examples").iterdir()):
             assert (found / "steps" / step / "examples" / file.name).read_bytes() == file.read_bytes()
     numbers = [flat(records(path)) for path in (found, expected)]
@@ -139,7 +141,7 @@ def test_sixty_iterations_at_two_steps_train_something(alone):
     bank = load_file(alone / "sixty/steps/01/method.safetensors")
     assert bank["bank.prototypes"].dtype == torch.float64
     assert bank["bank.prototypes"].abs().sum(1).gt(0).sum() >= 8
-    assert bank["share"].sum() > 0.5
+    assert bank["distribution.share"].sum() > 0.5
 
 
 @pytest.mark.parametrize("world", [2, 4])

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from faircl.config.schema import BalanceConfig, EvalConfig, MemoryConfig, OptimConfig, ScenarioConfig, TrainConfig
 from faircl.integrity.findings import KINDS
-from faircl.methods.faircl.method import FairCLConfig
+from faircl.methods.faircl import FairCLConfig
 from faircl.readers.base import ReaderConfig
 from faircl.registry import METHODS, MODELS, READERS
 

@@ -1,7 +1,7 @@
 """The prototype bank of Algorithm 1: queues S_c, momentum, frozen old classes, the unknown cluster p_0.
 
-Channel 0 is p_0 where the data has a background class: unlabelled pixels that belong to no known class gather
-there, and it moves at every step. All other prototypes move only at the step that learns their class.
+Channel 0 is p_0 where the data has a background class: the cluster of unlabelled pixels that belong to no known class,
+which moves at every step. All other prototypes move only at the step that learns their class.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from faircl.distributed import gather, global_sum, rank, world_size
 from faircl.labels import BACKGROUND
 
 _KEY_BITS = 47
-"""Bits of a key that choose: with the 16 bits of a label above them they fit into an int64."""
+"""Bits of a key that are compared: together with the 16 bits of a label they fit into an int64."""
 _NO_KEY = torch.iinfo(torch.int64).max
 
 
 class PrototypeBank(nn.Module):
     """Prototypes p_c and the queues of recent features they are averaged from.
 
-    Shapes: prototypes (K, D); ready (K,) bool, whether a prototype has a value; frozen (K,) bool; queue (K, L, D);
-    filled (K,) and head (K,) int64, the entries used and the next place to write; moving, the classes not frozen.
+    Shapes: prototypes (K, D); ready (K,) bool, whether a prototype has a value; moving (n,) int64, the classes that are
+    not frozen; queue (K, L, D); filled (K,) and head (K,) int64, the entries used and the next place to write.
     """
+
+    saved_numbers = ("step_momentum", "continues", "empty")
 
     prototypes: Tensor
     ready: Tensor
-    frozen: Tensor
     queue: Tensor
     filled: Tensor
     head: Tensor
@@ -35,27 +36,31 @@ class PrototypeBank(nn.Module):
     def __init__(self, width: int, length: int, period: int, momentum: float) -> None:
         super().__init__()
         self.width, self.length, self.period, self.momentum = width, length, period, momentum
-        self.pace = momentum
-        """Momentum of the step at hand."""
-        self.goes_on = False
+        self.step_momentum = momentum
+        """Momentum of the current step."""
+        self.continues = False
         """Whether the step's prototypes start from their values and not from the step's first features."""
-        self.untouched = True
+        self.empty = True
         """Whether the step's queues are still empty."""
+        self.register_buffer("moving", torch.zeros(0, dtype=torch.int64))
         self._resize(0)
-        self.restored()
 
     @property
     def classes(self) -> int:
         """Number of prototypes, p_0 included."""
         return len(self.prototypes)
 
+    @property
+    def frozen(self) -> Tensor:
+        """Whether a prototype does not move at this step (K,) bool."""
+        return torch.ones_like(self.ready).index_fill_(0, self.moving, False)
+
     def _resize(self, classes: int) -> None:
-        """Grow every buffer to so many classes, keeping what is there."""
+        """Grow every buffer to this number of classes; rows that exist keep their values."""
         number = self.prototypes.dtype if hasattr(self, "prototypes") else torch.get_default_dtype()
         shapes = {
             "prototypes": ((self.width,), number),
             "ready": ((), torch.bool),
-            "frozen": ((), torch.bool),
             "queue": ((self.length, self.width), number),
             "filled": ((), torch.int64),
             "head": ((), torch.int64),
@@ -71,41 +76,38 @@ class PrototypeBank(nn.Module):
     def begin_step(self, classes: int, background: bool) -> None:
         """Add the step's classes; freeze all earlier prototypes but p_0."""
         known = self.classes
-        self._begin(classes, self.momentum, goes_on=False)
-        self.frozen[:known] = True
+        self._begin(classes, self.momentum, continues=False)
+        frozen = torch.arange(classes, device=self.ready.device) < known
         if background:
-            self.frozen[BACKGROUND] = False
-        self.restored()
+            frozen[BACKGROUND] = False
+        self.moving = (~frozen).nonzero()[:, 0]
 
     def begin_domain_step(self, anchor: bool, momentum: float) -> None:
-        """Go on with the same classes: all prototypes move by a momentum of their own, or those that are ready stay."""
-        self._begin(self.classes, momentum, goes_on=True)
-        self.frozen.copy_(self.ready if anchor else torch.zeros_like(self.ready))
-        self.restored()
+        """Keep the classes: all prototypes move, with another momentum; with ``anchor`` only those without a value."""
+        self._begin(self.classes, momentum, continues=True)
+        frozen = self.ready if anchor else torch.zeros_like(self.ready)
+        self.moving = (~frozen).nonzero()[:, 0]
 
-    def _begin(self, classes: int, momentum: float, goes_on: bool) -> None:
+    def _begin(self, classes: int, momentum: float, continues: bool) -> None:
         self._resize(classes)
         self.filled.zero_()
         self.head.zero_()
-        self.pace, self.goes_on, self.untouched = momentum, goes_on, True
-
-    def restored(self) -> None:
-        """List the moving classes, once for a step: at every batch it would make the device wait."""
-        self.register_buffer("moving", (~self.frozen).nonzero()[:, 0], persistent=False)
+        self.step_momentum, self.continues, self.empty = momentum, continues, True
 
     @torch.no_grad()
     def push(self, features: Tensor, labels: Tensor, keys: Tensor, quota: int) -> None:
-        """Append up to ``quota`` features of every class that still moves; the smallest keys of all processes win.
+        """Append up to ``quota`` features of every moving class: those with the smallest keys of all processes.
 
         Keys are hashes of (draw, pixel), so the choice depends neither on the order of a batch's images nor on how
-        they are spread over processes. No step waits for the device, and only features of moving classes are read.
+        they are distributed over processes. Nothing here waits for the device, and only features of moving classes
+        are read.
         Shapes: features (B, D, h, w) or (N, D); labels (N,) int64 with IGNORE and keys (N,) int64, N = B·h·w.
         """
         if not len(self.moving) or (not len(labels) and world_size() == 1):
             return
         keys, pixels = self._candidates(labels, keys, min(quota, self.length))
-        if self.untouched:
-            self.queue, self.untouched = self.queue.to(features.dtype), False  # no finer than what it holds
+        if self.empty:
+            self.queue, self.empty = self.queue.to(features.dtype), False  # stored in the precision of the features
         rows = _rows(features, pixels.flatten()).to(self.queue.dtype).view(*pixels.shape, self.width)
         keys, rows = _smallest(keys, rows)
         entered = keys != _NO_KEY
@@ -119,7 +121,7 @@ class PrototypeBank(nn.Module):
     def _candidates(self, labels: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
         """Return the smallest keys of every moving class, in order, and their pixels: both (moving classes, most).
 
-        One sort of (label, key) puts each class's pixels side by side. Places beyond a class's pixels have _NO_KEY.
+        One sort of (label, key) makes each class's pixels contiguous. Places beyond a class's pixels have _NO_KEY.
         """
         low = 64 - _KEY_BITS
         composed = (labels << _KEY_BITS) + ((keys >> low) + (1 << (_KEY_BITS - 1)))
@@ -130,29 +132,29 @@ class PrototypeBank(nn.Module):
         return keys[pixels].where(place < end[:, None], _NO_KEY), pixels
 
     def update(self, iteration: int) -> None:
-        """Algorithm 1 once ``iteration`` iterations of the step are done: nothing until M, then every M iterations.
+        """Algorithm 1 after ``iteration`` iterations of the step: updates every M iterations.
 
-        At M, or when its first features come later, a class takes their mean; from then on it moves by
+        At M, or when its first features come later, a prototype is set to their mean; from then on it moves by
         p_c ← η·p_c + (1 − η)·mean(S_c). So does p_0 at every step. Frozen prototypes do not move. On a domain step a
-        class that has a prototype moves from it at M already.
+        prototype that has a value moves by momentum from M on.
         """
         if iteration % self.period == 0:
-            first = iteration == self.period and not self.goes_on
+            first = iteration == self.period and not self.continues
             fresh = torch.ones_like(self.ready) if first else ~self.ready
             self._move(~self.frozen & (self.filled > 0), fresh)
 
     def finish_step(self) -> None:
-        """Give classes that have features but met no update their mean; let the queues go."""
+        """Set prototypes that have features but no value yet to their mean; free the queues."""
         self._move(~self.ready & (self.filled > 0), ~self.ready)
         self.filled.zero_()
         self.head.zero_()
-        self.queue = self.queue[:, :0].clone()  # or every checkpoint would carry K·L·D numbers nobody reads
+        self.queue = self.queue[:, :0].clone()  # not needed in the checkpoint
 
     @torch.no_grad()
     def _move(self, moving: Tensor, fresh: Tensor) -> None:
         used = torch.arange(self.length, device=self.queue.device) < self.filled[:, None]
         mean = (self.queue * used[..., None]).sum(1, dtype=self.prototypes.dtype) / self.filled.clamp_min(1)[:, None]
-        moved = self.pace * self.prototypes + (1 - self.pace) * mean
+        moved = self.step_momentum * self.prototypes + (1 - self.step_momentum) * mean
         target = torch.where(fresh[:, None], mean, moved)
         self.prototypes = torch.where(moving[:, None], target, self.prototypes)
         self.ready = self.ready | moving
@@ -167,12 +169,11 @@ def _rows(features: Tensor, pixels: Tensor) -> Tensor:
 
 
 def _smallest(keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest keys of all processes and their rows, in order; keys (C, n), rows (C, n, D), both kept.
+    """Return the smallest keys of all processes and their rows, sorted; keys (C, n) and rows (C, n, D), as given.
 
-    Keys are few numbers and are gathered; of the rows every process sends only those that were chosen, as a sum
-    in which each has a single part that is not zero.
+    Keys are gathered. Rows are exchanged by one sum, to which each process adds the chosen rows that it owns.
     """
-    if world_size() == 1:  # they are in order already
+    if world_size() == 1:  # sorted already
         return keys, rows
     classes, most = keys.shape
     everyones = gather(keys).transpose(0, 1).reshape(classes, -1)

@@ -70,7 +70,7 @@ METHODS = Registry(
         "ssul": "faircl.methods.ssul:SSUL",
         "ssul-m": "faircl.methods.ssul:SSULM",
         "sdr": "faircl.methods.sdr:SDR",
-        "faircl": "faircl.methods.faircl.method:FairCL",
+        "faircl": "faircl.methods.faircl:FairCL",
     },
 )
 MODELS = Registry(

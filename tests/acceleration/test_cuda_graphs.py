@@ -11,8 +11,9 @@ from faircl.acceleration.cuda_graphs import Replay, can_be_replayed, replayed
 from faircl.config.run import resolve
 from faircl.engine.network import build_model, place, set_training_mode
 from faircl.errors import UserError
-from faircl.methods.faircl.method import FairCL, FairCLConfig
+from faircl.methods.faircl import FairCL, FairCLConfig
 from faircl.methods.finetune import FineTune, FineTuneConfig
+from faircl.methods.needs import Needs
 from faircl.methods.plop import PLOP, PLOPConfig
 
 
@@ -219,10 +220,10 @@ def test_a_teacher_is_recorded_without_gradients(uses_stages, forward_graphs, mo
 
 def test_methods_say_whether_they_read_stages():
     model, _ = network()
-    assert not FineTune(FineTuneConfig(), model).uses_stages
-    assert not FairCL(FairCLConfig(), model).uses_stages
-    assert FairCL(FairCLConfig(embedding="backbone"), model).uses_stages
-    assert PLOP(PLOPConfig(), model).uses_stages
+    assert not FineTune(FineTuneConfig(), model).needs.stages
+    assert not FairCL(FairCLConfig(), model).needs.stages
+    assert FairCL(FairCLConfig(embedding="backbone"), model).needs.stages
+    assert PLOP(PLOPConfig(), model).needs.stages
 
 
 @pytest.mark.parametrize("hooked", [False, True])
@@ -304,7 +305,7 @@ def test_a_replayed_teacher_is_the_teacher_itself(precision, silent):
     for on in (False, True):
         config = config.model_copy(update={"train": config.train.model_copy(update={"graphs": on})})
         method = FineTune(FineTuneConfig(), model)
-        method.uses_stages = True
+        method.needs = Needs(stages=True)
         with replayed(model, method, config, torch.device("cuda"), silent(), teacher):
             assert is_recorded(teacher) == on
             for image in images:
@@ -326,7 +327,7 @@ def test_a_replayed_network_is_the_network_itself(uses_stages, precision, silent
         model, config = network(f"train.graphs={str(on).lower()}", f"train.precision={precision}")
         place(model, torch.device("cuda"))
         method = FineTune(FineTuneConfig(), model)
-        method.uses_stages = uses_stages
+        method.needs = Needs(stages=uses_stages)
         image = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).cuda()
         with replayed(model, method, config, torch.device("cuda"), silent()):
             assert is_recorded(model) == on
@@ -360,7 +361,7 @@ def test_a_recorded_network_is_the_plain_one(name, frozen, precision, silent, mo
         set_training_mode(model.to(dtype), config, 0)
         image = torch.rand(4, 3, 96, 96, generator=torch.Generator().manual_seed(1)).to("cuda", dtype)
         method = FineTune(FineTuneConfig(), model)
-        method.uses_stages = True  # the embedding has been through dropout
+        method.needs = Needs(stages=True)  # the embedding has been through dropout
         with replayed(model, method, config, torch.device("cuda"), silent()):
             assert is_recorded(model) == on
             with torch.autocast("cuda", torch.bfloat16, enabled=kind == "bf16"):

@@ -13,7 +13,7 @@ from faircl.engine.update import Updater
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
 from faircl.losses import importance_weights
-from faircl.methods.faircl.method import FairCL
+from faircl.methods.faircl import FairCL
 from faircl.methods.finetune import FineTune
 
 METHODS = (("plain", "finetune"), ("ours", "faircl"))
@@ -36,10 +36,10 @@ def calls(monkeypatch):
         seen.append(
             {
                 "old": self.old_classes,
-                "done": self.done,
+                "updates": self.updates,
                 "terms": {name: value.item() for name, value in terms.items()},
                 "ready": self.bank.ready.clone(),
-                "share": self.share.clone(),
+                "share": self.distribution.share.clone(),
                 "batch": batch,
                 "targets": targets,
                 "teacher": old,
@@ -268,9 +268,9 @@ def test_passes_and_what_is_kept(silent):
     copied = sum(parameter.numel() for parameter in network.parameters())
     assert [rows[name].passes for name in names] == [1, 2, 1]
     assert rows["finetune"].extra == 0
-    assert rows["mib"].extra == copied + 2  # and its two facts
-    # Prototypes (6, 8), share and predicted (6,), which are ready, frozen, filled and heads (6,), facts and a count.
-    assert rows["faircl"].extra == 6 * 8 + 6 * 6 + 4 + 1
+    assert rows["mib"].extra == copied
+    # Prototypes (6, 8); share, predicted, ready, filled and head (6,); the three classes that move.
+    assert rows["faircl"].extra == 6 * 8 + 5 * 6 + 3
 
 
 def test_peers_know_no_accumulation(silent):

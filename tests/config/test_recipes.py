@@ -14,7 +14,7 @@ from recipe_page import method_tables, page_tables
 from faircl.config.published import published, tables
 from faircl.config.run import load_config, recipe_names, recipe_tree
 from faircl.errors import UserError
-from faircl.methods.faircl.method import FairCLConfig
+from faircl.methods.faircl import FairCLConfig
 from faircl.scenario.tasks import step_sizes
 
 TREES = {name: recipe_tree(name) for name in recipe_names()}

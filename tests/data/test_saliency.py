@@ -102,14 +102,14 @@ def test_salient_pixels_go_through_crops_flips_and_padding_exactly_as_labels_do(
         Image.fromarray((data.read_mask("train", id) == 2).astype(np.uint8)).save(path)
     identity = np.append(np.arange(255), IGNORE).astype(np.uint16)
     augmentation = Augmentation(24, (0.3, 2.0), True, 0.2)
-    dataset = StepDataset(data, "train", images, identity, None, augmentation, 0, 0, saliency=SaliencyMaps(tmp_path))
+    dataset = StepDataset(data, "train", images, identity, None, augmentation, 0, 0, auxiliary=SaliencyMaps(tmp_path))
     seen = padded = 0
     for draw in range(0, 60, 4):
         batch = SentBatch.collate([dataset[draw + k, k] for k in range(4)]).prepared()
-        assert batch.salient.dtype == torch.bool
-        assert torch.equal(batch.salient, batch.labels == 2)
-        assert torch.equal(batch.to(torch.device("cpu")).salient, batch.salient)
-        seen += bool(batch.salient.any())
+        assert batch.auxiliary.dtype == torch.bool
+        assert torch.equal(batch.auxiliary, batch.labels == 2)
+        assert torch.equal(batch.to(torch.device("cpu")).auxiliary, batch.auxiliary)
+        seen += bool(batch.auxiliary.any())
         padded += bool((batch.labels == IGNORE).any())
     assert seen > 10
     assert padded > 10
@@ -120,9 +120,11 @@ def test_the_folder_becomes_absolute(tmp_path, monkeypatch):
     config = FolderConfig(root="data", saliency="maps")
     kept = config.absolute()
     assert (kept.root, kept.saliency) == (tmp_path / "data", tmp_path / "maps")
-    assert config.saliency_maps() == kept.saliency_maps() == SaliencyMaps(tmp_path / "maps")
-    assert FolderConfig(root="data").saliency_maps() is None
-    assert SceneConfig().saliency_maps() is None
+    found = SaliencyMaps(tmp_path / "maps")
+    assert config.auxiliary_maps("saliency") == kept.auxiliary_maps("saliency") == found
+    assert config.auxiliary_maps("depth") is config.auxiliary_maps(None) is None
+    assert FolderConfig(root="data").auxiliary_maps("saliency") is None
+    assert SceneConfig().auxiliary_maps("saliency") is None
 
 
 # ---- through the engine

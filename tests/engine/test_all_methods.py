@@ -11,7 +11,7 @@ QUICK = ("scenario.task=4-3-3", "train.epochs=1", "train.later_epochs=1", "optim
 
 @pytest.mark.parametrize("name", [name for name in METHODS.builtin if name not in ("joint", "sats")])
 def test_three_steps(name, tiny_train, tmp_path):
-    memory = ("memory.images=6",) if METHODS.get(name).needs_memory is True else ()
+    memory = ("memory.images=6",) if METHODS.get(name).needs.memory else ()
     run = tiny_train(tmp_path / "run", f"method={name}", *QUICK, *memory)
     assert run.finished_steps() == 3
     records = run.records("train")
@@ -32,7 +32,7 @@ def test_resumed_at_the_last_step_equals_uninterrupted(name, tiny_train, silent,
 
 @pytest.mark.parametrize("name", [name for name in METHODS.builtin if name != "joint"])
 def test_attention_networks(name, tiny_train, tmp_path):
-    memory = ("memory.images=6",) if METHODS.get(name).needs_memory is True else ()
+    memory = ("memory.images=6",) if METHODS.get(name).needs.memory else ()
     run = tiny_train(
         tmp_path / "run",
         f"method={name}",

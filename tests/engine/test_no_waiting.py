@@ -19,7 +19,7 @@ FAIRCL = [
     "{name: faircl, unlabelled: unbiased, distance_order: 1}",
     "{name: faircl, unlabelled: ignore, embedding: backbone}",
 ]
-TIMED = [name for name in METHODS.builtin if not METHODS.get(name).needs_attentions]
+TIMED = [name for name in METHODS.builtin if not METHODS.get(name).needs.attentions]
 VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "unique_", "bincount", "equal.", "allclose")
 VALUES += ("repeat_interleave.Tensor",)
 READING = ("tolist", "cpu", "numpy", "__array__")

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from faircl.engine.network import build_model
 from faircl.engine.plan import make_plan
 from faircl.errors import UserError
-from faircl.methods.faircl.method import FairCL
+from faircl.methods.faircl import FairCL
 from faircl.methods.finetune import FineTune
 
 PLAIN = ("method.name=finetune", "train.epochs=1", "train.later_epochs=0.7")

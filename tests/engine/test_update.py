@@ -10,6 +10,7 @@ from faircl.engine.update import Updater, without_gradient
 from faircl.loading.loader import Batch
 from faircl.losses import upsampled_cross_entropy
 from faircl.methods.finetune import FineTune, FineTuneConfig
+from faircl.methods.needs import Needs
 from faircl.models.small import Small, SmallConfig
 
 
@@ -68,6 +69,8 @@ def test_mixed_precision_gives_methods_full_precision_logits():
     seen = {}
 
     class Watching(FineTune):
+        needs = Needs(stages=True)
+
         def losses(self, batch, out, old, targets):
             seen["new"], seen["old"] = out, old
             return super().losses(batch, out, old, targets)
@@ -78,6 +81,19 @@ def test_mixed_precision_gives_methods_full_precision_logits():
         assert out.logits.dtype == torch.float32
         assert {part.dtype for part in (out.embedding, *out.stages)} == {torch.bfloat16}
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_methods_see_stages_only_if_they_declare_them():
+    seen = []
+
+    class Watching(FineTune):
+        def losses(self, batch, out, old, targets):
+            seen.extend([out.stages, old.stages])
+            return super().losses(batch, out, old, targets)
+
+    model, teacher = network(), network().eval()
+    updater(model, "fp32", Watching(FineTuneConfig(), model), teacher).update(batches(1), 0, 1)
+    assert seen == [(), ()]
 
 
 def test_without_gradient_is_the_network_itself():

@@ -1,16 +1,27 @@
 """Two tiny steps, made by hand: four 24×24 images, two classes per step, with or without a background class."""
 
 import copy
+import json
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
 from faircl.loading.loader import Batch
-from faircl.methods.base import Scanned, StepContext
+from faircl.methods.base import ScannedBatch, StepContext
+from faircl.methods.state import MethodState, method_state
 from faircl.models.small import Small, SmallConfig
 from faircl.registry import METHODS
 
 SIZE, IMAGES, PERIOD = 24, 4, 2
+
+
+def through_disk(method, folder):
+    """The state of a method, written to files and read back."""
+    state = method_state(method)
+    save_file({name: value.contiguous() for name, value in state.tensors.items()}, folder / "method.safetensors")
+    (folder / "method.json").write_text(json.dumps(state.numbers))
+    return MethodState(load_file(folder / "method.safetensors"), json.loads((folder / "method.json").read_text()))
 
 
 class World:
@@ -40,7 +51,7 @@ class World:
             for k in range(0, IMAGES, 2):
                 with torch.no_grad():
                     output = model(self.image[k : k + 2])
-                yield Scanned([str(k), str(k + 1)], self.labels(step)[k : k + 2], output)
+                yield ScannedBatch([str(k), str(k + 1)], self.labels(step)[k : k + 2], output)
 
         labels = self.labels(step)
         classes = self.channels[step]

@@ -49,7 +49,7 @@ def test_colours_are_those_of_single_crops_to_one_level(seed, count, size, whole
 def test_labels_are_those_of_single_crops(seed, count, size, whole, deep):
     made = batch(seed, count, size, whole=whole, deep=deep)
     geometry = Numbers.of(made).geometry
-    for name, outside in (("labels", SENT_IGNORE), ("salient", False)):
+    for name, outside in (("labels", SENT_IGNORE), ("auxiliary", False)):
         parts = [getattr(one, name) for one in made]
         found = kernel.take(parts, geometry, size, outside)
         assert found.dtype == parts[0].dtype
@@ -83,7 +83,7 @@ def test_batches_are_the_same_either_way(monkeypatch):
     fast = CutWindows(mixed, Numbers.of(mixed)).prepared()
     assert (fast.image - plain.image).abs().max() <= 1.01 / 255
     assert torch.equal(fast.labels, plain.labels)
-    assert torch.equal(fast.salient, plain.salient)
+    assert torch.equal(fast.auxiliary, plain.auxiliary)
     assert fast.image.is_contiguous()
 
 

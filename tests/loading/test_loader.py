@@ -109,7 +109,7 @@ def test_image_and_labels_of_an_item_are_aligned():
     data = dataset(scale=(1.0, 1.0))
     for draw in range(60):
         item = data[draw, draw % 7]
-        assert item.assigned is item.salient is item.gains is None
+        assert item.assigned is item.auxiliary is item.gains is None
         labels = widen(item.labels)
         inside = labels != IGNORE
         assert inside.any()

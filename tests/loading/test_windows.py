@@ -32,7 +32,7 @@ def rich(crop=24) -> StepDataset:
     wide = np.where(IDENTITY == IGNORE, IGNORE, IDENTITY + 300).astype(np.uint16)
     tables = {data.images[3]: wide}
     augmentation = Augmentation(crop, (0.3, 2.5), True, 0.3)
-    return replace(data, saliency=Marked(), tables=tables, augmentation=augmentation)
+    return replace(data, auxiliary=Marked(), tables=tables, augmentation=augmentation)
 
 
 def batches(data, workers=0, count=6):
@@ -68,7 +68,7 @@ def test_the_cases_are_there():
     found = batches(rich(), count=20)
     assert any((batch.labels == IGNORE).any() for batch in found)
     assert any((batch.labels > 300).logical_and(batch.labels < 400).any() for batch in found)
-    assert any(batch.salient.any() for batch in found)
+    assert any(batch.auxiliary.any() for batch in found)
 
 
 def test_nothing_outside_the_image_is_sent_and_small_windows_are_small():
@@ -152,4 +152,4 @@ def test_resident_images_are_packed_whatever_order_a_reader_leaves_them_in(monke
         assert (one.image - other.image).abs().max() <= 1.01 / 255
         assert torch.equal(one.labels, other.labels)
         assert torch.equal(one.assigned, other.assigned)
-        assert torch.equal(one.salient, other.salient)
+        assert torch.equal(one.auxiliary, other.auxiliary)

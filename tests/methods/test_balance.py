@@ -10,16 +10,16 @@ from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.losses import importance_weights, logit_offset, upsampled_cross_entropy
 from faircl.methods.balance import SOFTMAX_ONLY, Balance
-from faircl.methods.base import restore_buffers
+from faircl.methods.state import load_method_state, method_state
 from faircl.registry import METHODS
 
 LOSSES = ("weighted", "class_balanced", "focal", "balanced_softmax", "logit_adjustment", "seesaw", "tilted")
-SIGMOIDS = {name for name in METHODS.builtin if METHODS.get(name).sigmoid is True}
+SIGMOIDS = {name for name in METHODS.builtin if METHODS.get(name).needs.sigmoid}
 FITTING = [
     (name, loss)
     for name in METHODS.builtin
     for loss in LOSSES
-    if METHODS.get(name).needs_attentions is not True and not (name in SIGMOIDS and loss in SOFTMAX_ONLY)
+    if not METHODS.get(name).needs.attentions and not (name in SIGMOIDS and loss in SOFTMAX_ONLY)
 ]
 
 
@@ -74,11 +74,11 @@ def test_domain_steps_are_counted_together():
     context.domain, context.step = True, 1
     context.old_classes = context.classes
     context.label_pixels, context.pixels = torch.tensor([0, 30, 70]), 100
-    before, n = balance.share.clone(), int(balance.pixels)
+    before, n = balance.share.clone(), balance.pixels
     balance.begin_step(context)
     expected = (before * n + torch.tensor([0, 30, 70])) / (n + 100)
     assert balance.share.tolist() == pytest.approx(expected.tolist())
-    assert int(balance.pixels) == n + 100
+    assert balance.pixels == n + 100
 
 
 def test_weights_and_offsets_are_what_their_formulas_say():
@@ -120,7 +120,7 @@ def test_counts_are_saved_with_the_method(name):
     config = METHODS.parse_config({"name": "ewf", "method": "plop"} if "ewf" in name else name)
     runs = [balanced(Run(**config.model_dump()), "weighted") for _ in range(2)]
     runs[0].to_step_one(1)
-    restore_buffers(runs[1].method, runs[0].method.state_dict())
+    load_method_state(runs[1].method, method_state(runs[0].method))
     assert torch.equal(part(runs[1].method).share, part(runs[0].method).share)
     assert len(part(runs[1].method).share) == 5
 

@@ -12,7 +12,8 @@ import torch
 from tiny_steps import IMAGES, PERIOD, Run, World
 
 from faircl.labels import IGNORE, UNLABELLED
-from faircl.methods.base import Scanned
+from faircl.methods.base import ScannedBatch
+from faircl.methods.state import load_method_state, method_state
 from faircl.prototypes import PrototypeBank
 
 TREATMENTS = ("assigned", "teacher", "online", "unbiased", "ignore", "background")
@@ -39,7 +40,7 @@ class Domains(World):
         def scan():
             self.scans += 1
             for k in range(IMAGES):
-                yield Scanned([str(k)], labels[k : k + 1], model(self.image[k : k + 1]))
+                yield ScannedBatch([str(k)], labels[k : k + 1], model(self.image[k : k + 1]))
 
         return replace(
             context,
@@ -169,9 +170,9 @@ def test_the_class_distribution_is_that_of_all_domains_so_far():
         for value in world.labels(step).flatten().tolist():
             if value != IGNORE:
                 counts[value] += 1
-    torch.testing.assert_close(r.method.share, counts / counts.sum())
-    assert r.method.share[0] > 0  # though the second domain has none of it
-    assert int(r.method.counted) == int(counts.sum())
+    torch.testing.assert_close(r.method.distribution.share, counts / counts.sum())
+    assert r.method.distribution.share[0] > 0  # though the second domain has none of it
+    assert r.method.distribution.pixels == int(counts.sum())
 
 
 def test_background_is_a_class_like_the_others_on_domain_steps():
@@ -187,10 +188,8 @@ def test_background_is_a_class_like_the_others_on_domain_steps():
 
 
 def test_the_state_says_that_the_step_is_a_domain_step():
-    from faircl.methods.base import restore_buffers
-
     r = trained(step=1)
-    state = {name: value.clone() for name, value in r.method.state_dict().items()}
     fresh = Run(Domains(), period=PERIOD, queue=20).method
-    restore_buffers(fresh, state)
-    assert (fresh.old_classes, bool(fresh.domain), int(fresh.counted)) == (4, True, int(r.method.counted))
+    load_method_state(fresh, method_state(r.method))
+    assert (fresh.old_classes, fresh.domain) == (4, True)
+    assert fresh.distribution.pixels == r.method.distribution.pixels > 0

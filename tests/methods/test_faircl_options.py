@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 from tiny_steps import Run
 
-from faircl.methods.faircl.method import FairCLConfig
+from faircl.methods.faircl import FairCLConfig
 
 
 def test_margin_follows_the_width_and_features_the_options():

@@ -24,7 +24,7 @@ def test_background_hides_nothing_under_sequential():
 
 @pytest.mark.parametrize("treatment", ["assigned", "teacher", "online", "unbiased", "ignore", "background"])
 def test_true_labels_are_trained_on(treatment, tiny_config, silent, tmp_path, monkeypatch):
-    from faircl.methods.faircl.method import FairCL
+    from faircl.methods.faircl import FairCL
 
     config = tiny_config(
         "scenario.setting=sequential",

@@ -134,27 +134,28 @@ def counted(labels, classes):
 def test_share_of_the_first_step(background):
     r = Run(World(background)).begin(0)
     counts = counted(r.world.labels(0), r.world.channels[0])
-    torch.testing.assert_close(r.method.share, counts / (r.world.labels(0) != IGNORE).sum())
+    torch.testing.assert_close(r.method.distribution.share, counts / (r.world.labels(0) != IGNORE).sum())
 
 
 @pytest.mark.parametrize("treatment", ["ignore", "unbiased", "teacher", "online", "background"])
 def test_old_classes_keep_their_share_and_new_ones_get_the_steps(treatment):
     r = Run(unlabelled=treatment).begin(0)
-    first = r.method.share.clone()
+    first = r.method.distribution.share.clone()
     r.end().begin(1)
     counts = counted(r.world.labels(1), 5)
-    assert torch.equal(r.method.share[:3], first)
-    torch.testing.assert_close(r.method.share[3:], counts[3:] / counts.sum())
+    assert torch.equal(r.method.distribution.share[:3], first)
+    torch.testing.assert_close(r.method.distribution.share[3:], counts[3:] / counts.sum())
 
 
 def test_assigned_labels_renew_the_background_alone():
     r = at_step_one()
     first = counted(r.world.labels(0), 3)
-    torch.testing.assert_close(r.method.share[1:3], first[1:] / first.sum())
+    torch.testing.assert_close(r.method.distribution.share[1:3], first[1:] / first.sum())
     masks = torch.stack([torch.from_numpy(r.context.assigned[str(k)].astype("int64")) for k in range(4)])
     now = counted(r.world.labels(1), 5)
     assert 0 < (masks == 0).sum() < now[0]
-    torch.testing.assert_close(r.method.share[0] / r.method.share[3], (masks == 0).sum() / now[3])
+    share = r.method.distribution.share
+    torch.testing.assert_close(share[0] / share[3], (masks == 0).sum() / now[3])
 
 
 @pytest.mark.parametrize("background", [True, False])
@@ -162,7 +163,7 @@ def test_new_classes_get_their_share_of_all_pixels_of_the_step(background):
     r = at_step_one(background)
     labels, old = r.world.labels(1), r.world.channels[0]
     counts = counted(labels, r.world.channels[1])
-    torch.testing.assert_close(r.method.share[old:], counts[old:] / (labels != IGNORE).sum())
+    torch.testing.assert_close(r.method.distribution.share[old:], counts[old:] / (labels != IGNORE).sum())
 
 
 def test_a_step_shorter_than_the_period_still_leaves_prototypes():

@@ -152,7 +152,7 @@ def importance(share, strength):
 @pytest.mark.parametrize(("strength", "capped"), [(1.0, False), (0.4, False), (1.0, True)])
 def test_importance_weighs_the_pixels(strength, capped):
     r = later(lambda_class=strength, cap_assigned=capped)
-    r.method.share = WEIGHTS * 1.7  # shares of different steps need not sum to one
+    r.method.distribution.share = WEIGHTS * 1.7  # shares of different steps need not sum to one
     weight = importance(WEIGHTS.tolist(), strength)
     assert max(weight) > 1.3
     assert min(weight) < 0.95
@@ -162,7 +162,7 @@ def test_importance_weighs_the_pixels(strength, capped):
 
 def test_a_rare_background_is_weighed_as_any_class():
     r = later()
-    r.method.share = WEIGHTS.flip(0)
+    r.method.distribution.share = WEIGHTS.flip(0)
     weight = importance(WEIGHTS.tolist()[::-1], 1.0)
     assert weight[0] > weight[1] > 1.3
     found, expected = pixelwise(r, lambda y, _: weight[y])
@@ -171,7 +171,7 @@ def test_a_rare_background_is_weighed_as_any_class():
 
 def test_adjust_puts_the_prior_inside_the_softmax():
     r = later(fairness="adjust", lambda_class=0.5)
-    r.method.share = WEIGHTS * 2
+    r.method.distribution.share = WEIGHTS * 2
     _, out, targets, terms = r.forward()
     shifted = out.logits + 0.5 * torch.tensor([math.log(5 * p) for p in WEIGHTS.tolist()])[:, None, None]
     expected = upsampled_cross_entropy(shifted, targets)
@@ -198,32 +198,32 @@ def test_kl_is_that_of_the_valid_predictions():
 
 def test_running_histogram_mixes_batches():
     r = Run(fairness="kl", histogram_momentum=0.8).begin(0)
-    assert r.method.predicted.tolist() == pytest.approx([1 / 3] * 3)
+    assert r.method.distribution.predicted.tolist() == pytest.approx([1 / 3] * 3)
     batch, out, targets, _ = r.forward()
-    assert r.method.predicted.tolist() == pytest.approx([1 / 3] * 3)  # a loss changes no state
+    assert r.method.distribution.predicted.tolist() == pytest.approx([1 / 3] * 3)  # a loss changes no state
     r.method.observe(batch, out, targets, 1)
     valid = batch.labels[:, 2::4, 2::4] != IGNORE
     mean = out.logits.softmax(1).permute(0, 2, 3, 1)[valid].mean(0)
-    torch.testing.assert_close(r.method.predicted, 0.8 / 3 + 0.2 * mean.detach())
+    torch.testing.assert_close(r.method.distribution.predicted, 0.8 / 3 + 0.2 * mean.detach())
 
 
 @pytest.mark.parametrize("fairness", ["kl", "literal"])
 def test_a_batch_without_labels_leaves_the_running_histogram_alone(fairness):
     r = Run(fairness=fairness, histogram_momentum=0.8).begin(0)
     r.iterate(2)
-    before = r.method.predicted.clone()
+    before = r.method.distribution.predicted.clone()
     batch = r.batch()
     terms = r.forward(batch._replace(labels=torch.full_like(batch.labels, IGNORE)))[-1]
     assert terms["class"].item() == 0
     assert terms["class"].requires_grad  # a zero that every process can run backward through
-    assert torch.equal(r.method.predicted, before)
+    assert torch.equal(r.method.distribution.predicted, before)
     assert before.sum().item() == pytest.approx(1)
 
 
 @pytest.mark.parametrize("strength", [0.5, 1.0])
 def test_importance_never_rewards_errors(strength):
     r = later(**(OFF | {"lambda_class": strength, "gamma": 3.0, "clip": (1e-6, 1e6)}))
-    r.method.share = torch.tensor([0.9, 0.025, 0.025, 0.025, 0.025])
+    r.method.distribution.share = torch.tensor([0.9, 0.025, 0.025, 0.025, 0.025])
     batch, out, _, _ = r.forward()
     targets = torch.zeros_like(batch.labels)  # all of the most frequent class, which weighs least
     assert r.method.losses(batch, out, None, targets)["seg"].item() >= 0

@@ -7,7 +7,8 @@ import torch
 from tiny_steps import IMAGES, Run, World
 
 from faircl.labels import IGNORE, UNLABELLED
-from faircl.methods.base import ClassMeans, flat_features, to_stride
+from faircl.methods.class_means import ClassMeans
+from faircl.methods.feature_grid import flat_features, to_stride
 
 
 def class_means(context):

@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from tiny_steps import PERIOD, Run, World
+from tiny_steps import PERIOD, Run, World, through_disk
 
 from faircl.labels import IGNORE
-from faircl.methods.base import MethodConfig, restore_buffers
+from faircl.methods.base import MethodConfig
+from faircl.methods.state import MethodState, load_method_state, method_state
 from faircl.registry import METHODS
 
 TREATMENTS = ["assigned", "teacher", "online", "unbiased", "ignore", "background"]
@@ -26,7 +26,7 @@ def faircl(**options):
 
 
 # Methods that need attentions, which the tiny steps' network lacks, have tests of their own.
-NAMES = [name for name in METHODS.names() if METHODS.get(name).needs_attentions is not True]
+NAMES = [name for name in METHODS.names() if not METHODS.get(name).needs.attentions]
 VARIANTS = [{"name": name} for name in NAMES]
 VARIANTS += [faircl(unlabelled=u, assign=a) for u in TREATMENTS for a in ("prototype", "softmax")]
 VARIANTS += [faircl(fairness=f) for f in ("importance", "adjust", "kl", "literal")]
@@ -109,12 +109,8 @@ def test_ignore_everywhere_is_finite(options, background):
 
 def reloaded(r, tmp_path, options):
     """The same network under a fresh method that read the saved state."""
-    state = {k: v.contiguous() for k, v in r.method.state_dict().items()}
-    if state:
-        save_file(state, tmp_path / "method.safetensors")
-        state = load_file(tmp_path / "method.safetensors")
     fresh = run(options)
-    restore_buffers(fresh.method, state)
+    load_method_state(fresh.method, through_disk(r.method, tmp_path))
     fresh.model = copy.deepcopy(r.model)
     return fresh
 
@@ -127,9 +123,10 @@ def test_state_round_trip_between_steps(options, tmp_path):
     fresh = reloaded(r, tmp_path, options)
     histories = [x.begin(1).iterate(2 * PERIOD) for x in (r, fresh)]
     assert histories[0] == histories[1]
-    states = [x.method.state_dict() for x in (r, fresh)]
-    assert list(states[0]) == list(states[1])
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    states = [method_state(x.method) for x in (r, fresh)]
+    assert list(states[0].tensors) == list(states[1].tensors)
+    assert all(torch.equal(states[0].tensors[name], states[1].tensors[name]) for name in states[0].tensors)
+    assert states[0].numbers == states[1].numbers
 
 
 @pytest.mark.parametrize("step", [0, 1])
@@ -147,9 +144,43 @@ def test_state_round_trip_within_a_step(name, step, tmp_path):
 def test_state_of_another_method_is_refused():
     fine, fair = run({"name": "finetune"}), run({"name": "faircl"})
     with pytest.raises(ValueError, match=r"unexpected.*bank\.prototypes"):
-        restore_buffers(fine.method, fair.method.state_dict())
+        load_method_state(fine.method, method_state(fair.method))
     with pytest.raises(ValueError, match=r"missing.*bank\.prototypes"):
-        restore_buffers(fair.method, {})
+        load_method_state(fair.method, MethodState({}, {}))
+
+
+@pytest.mark.parametrize("change", [{"updates": None}, {"updates": 2.0}, {"domain": 0}, {"more": 1}], ids=str)
+def test_numbers_that_do_not_fit_are_refused(change):
+    method = run({"name": "faircl"}).method
+    tensors, numbers = method_state(method)
+    numbers = {name: value for name, value in (numbers | change).items() if value is not None}
+    with pytest.raises(ValueError, match=next(iter(change))):
+        load_method_state(method, MethodState(tensors, numbers))
+
+
+@each_method
+def test_the_state_is_tensors_and_plain_numbers(name):
+    r = run({"name": name}).to_step_one()
+    r.iterate(PERIOD)
+    tensors, numbers = method_state(r.method)
+    assert all(type(value) in (bool, int, float) for value in numbers.values())
+    # A single number in a tensor would have to be waited for.
+    assert [key for key, value in tensors.items() if value.ndim == 0] == []
+
+
+@pytest.mark.parametrize("step", [0, 1])
+@each_variant
+def test_stages_are_read_only_where_they_are_needed(options, step):
+    r = run(options)
+    r = r.begin(0) if step == 0 else r.to_step_one()
+    batch = r.batch()
+    out, old = r.model(batch.image), None if r.teacher is None else r.teacher(batch.image)
+    if not r.method.needs.stages:
+        out, old = out._replace(stages=()), None if old is None else old._replace(stages=())
+    targets = r.method.targets(batch, out, old)
+    assert r.method.losses(batch, out, old, targets)
+    r.method.measures(batch, out, old, targets)
+    r.method.observe(batch, out, targets, 1)
 
 
 @both_worlds

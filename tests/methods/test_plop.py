@@ -1,6 +1,5 @@
 """PLOP's thresholds, pseudo labels, factor and weights, by hand and by loops."""
 
-import copy
 import math
 from dataclasses import replace
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from processes import start
 from tiny_steps import Run, World
 
 from faircl.distributed import global_sum, share_of, world_size
@@ -15,9 +15,8 @@ from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.pod import like_old_logits, local_pod
 from faircl.methods.assignment import Assignment, assign_by_softmax
-from faircl.methods.base import restore_buffers
 from faircl.methods.entropy_labels import LEVELS, EntropyThresholds, kept_share, sure_labels
-from processes import start
+from faircl.methods.state import load_method_state, method_state
 
 both_worlds = pytest.mark.parametrize("background", [True, False], ids=["background", "none"])
 
@@ -177,7 +176,7 @@ def test_an_image_without_unlabelled_pixels_counts_in_full():
     labels = batch.labels.clone()
     labels[0] = r.world.channels[0]
     targets = r.forward(batch._replace(labels=labels))[2]
-    share = r.method._care(batch._replace(labels=labels), targets)
+    share = r.method._image_weight(batch._replace(labels=labels), targets)
     assert share.shape == labels.shape
     assert (share[0] == 1).all()
     assert (share[1] < 1).all()
@@ -248,7 +247,7 @@ def test_a_step_that_hides_nothing_has_no_pseudo_labels():
     r.iterate(3)
     r.end()
     context = replace(r.world.context(1, r.model.eval()), unlabelled=UNLABELLED)
-    assert not r.method.wants_scan(context)
+    assert not r.method.needs_scan(context)
     r.world.context = lambda step, model: context
     r.begin(1)
     batch, _, targets, terms = r.forward()
@@ -263,7 +262,7 @@ def test_state_is_whole():
     r = plop().to_step_one()
     r.iterate(1)
     fresh = plop()
-    restore_buffers(fresh.method, copy.deepcopy(r.method.state_dict()))
+    load_method_state(fresh.method, method_state(r.method))
     assert torch.equal(fresh.method.thresholds, r.method.thresholds)
     before, after = r.world.channels
     m = fresh.method

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from processes import start
 from pydantic import ValidationError
 from tiny_steps import PERIOD, Run, World
 
@@ -20,13 +21,13 @@ from faircl.engine.runtime import make_fabric
 from faircl.engine.update import Updater
 from faircl.labels import IGNORE
 from faircl.losses import cluster_loss
-from faircl.methods.base import to_stride
+from faircl.methods.faircl import FairCLConfig
 from faircl.methods.faircl.bound import both_sides
-from faircl.methods.faircl.method import FairCLConfig
+from faircl.methods.feature_grid import to_stride
 from faircl.methods.finetune import FineTune, FineTuneConfig
+from faircl.methods.state import method_state
 from faircl.report.plots import bound_curves
 from faircl.runs.run import TrainRecord, load_run
-from processes import start
 
 NAMES = ["moved", "bound", "tightness"]
 PAGE = Path(__file__).parents[2] / "docs/proposition1.md"
@@ -223,11 +224,12 @@ def test_a_wrapper_passes_measures_on():
 
 def test_measuring_leaves_state_and_gradients_alone():
     r = bound_run().to_step_one(4)
-    before = copy.deepcopy(r.method.state_dict())
+    before, numbers = copy.deepcopy(method_state(r.method))
     found = measured(r, r.batch())[0]
     assert not any(value.requires_grad for value in found.values())
     after = r.method.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
+    assert method_state(r.method).numbers == numbers
 
 
 def test_the_first_step_does_not_depend_on_it():

@@ -1,6 +1,5 @@
 """REMINDER: PLOP's part as PLOP, prototypes by hand, similarities, and the steps that lack new classes."""
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -9,8 +8,9 @@ from tiny_steps import Run, World
 
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses.similarity import class_similarity, similarity_distillation
-from faircl.methods.base import restore_buffers, to_stride
+from faircl.methods.feature_grid import to_stride
 from faircl.methods.reminder import REMINDERConfig
+from faircl.methods.state import load_method_state, method_state
 
 both_worlds = pytest.mark.parametrize("background", [True, False], ids=["background", "none"])
 
@@ -157,7 +157,7 @@ def test_state_is_whole():
     r = reminder().to_step_one()
     r.iterate(1)
     fresh = reminder()
-    restore_buffers(fresh.method, copy.deepcopy(r.method.state_dict()))
+    load_method_state(fresh.method, method_state(r.method))
     assert torch.equal(fresh.method.prototypes, r.method.prototypes)
     assert torch.equal(fresh.method.ready, r.method.ready)
     assert torch.equal(fresh.method.thresholds, r.method.thresholds)

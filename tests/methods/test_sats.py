@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from tiny_steps import Run, World
+from tiny_steps import Run, World, through_disk
 
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.attention import attention_transfer
 from faircl.losses.distillation import distillation, unbiased_distillation
-from faircl.methods.base import counted, restore_buffers, to_stride
 from faircl.methods.entropy_labels import kept_share
+from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.methods.plop import PLOPConfig
 from faircl.methods.sats import SATS, SATSConfig
+from faircl.methods.state import load_method_state
 from faircl.models.segformer import SegFormer, SegFormerConfig
 from faircl.registry import METHODS, MODELS
 
@@ -93,7 +93,7 @@ def test_terms_by_hand(background):
     share = kept_share(targets, batch.labels == r.world.unlabelled)[:, None, None].expand(targets.shape)
     torch.testing.assert_close(terms["seg"], upsampled_cross_entropy(out.logits, targets, pixel_weight=share))
     distil = unbiased_distillation if background else distillation
-    valid = counted(batch, out.logits.shape[-2:])
+    valid = valid_pixels(batch, out.logits.shape[-2:])
     torch.testing.assert_close(terms["distill"], 3 * distil(out.logits, old.logits, valid))
     assert terms["attention"] > 0
     torch.testing.assert_close(terms["attention"], 5 * by_hand(r, batch, out, old, targets))
@@ -150,7 +150,7 @@ def test_domain_steps_have_true_labels_and_plain_distillation(background):
     _, old = r.outputs(batch)
     assert torch.equal(targets, batch.labels)
     assert terms["seg"].item() == upsampled_cross_entropy(out.logits, targets).item()
-    valid = counted(batch, out.logits.shape[-2:])
+    valid = valid_pixels(batch, out.logits.shape[-2:])
     torch.testing.assert_close(terms["distill"], 20 * distillation(out.logits, old.logits, valid))
     assert terms["attention"] > 0
     torch.testing.assert_close(terms["attention"], 20 * by_hand(r, batch, out, old, targets))
@@ -170,9 +170,8 @@ def test_state_round_trip(step, tmp_path):
     r = AttentiveRun()
     r = r.begin(0) if step == 0 else r.to_step_one(1)
     r.iterate(1)
-    save_file({k: v.contiguous() for k, v in r.method.state_dict().items()}, tmp_path / "method.safetensors")
     fresh = AttentiveRun()
-    restore_buffers(fresh.method, load_file(tmp_path / "method.safetensors"))
+    load_method_state(fresh.method, through_disk(r.method, tmp_path))
     fresh.model, fresh.teacher = copy.deepcopy(r.model), r.teacher
     fresh.step, fresh.context = step, r.context
     wanted, got = r.forward()[-1], fresh.forward()[-1]

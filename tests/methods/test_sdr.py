@@ -11,8 +11,9 @@ from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.losses.latent import attraction, matching, repulsion, sparsity
-from faircl.methods.base import counted, restore_buffers, to_stride
+from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.methods.sdr import SDRConfig
+from faircl.methods.state import load_method_state, method_state
 
 LATENT = ["match", "attract", "repel", "sparse"]
 OFF = dict.fromkeys(["distill", *LATENT], 0.0)
@@ -68,7 +69,7 @@ def test_terms_of_a_later_step(background):
     batch, out, old, labels, terms = seen(r)
     method, known = r.method, r.context.old_classes
     ready, classes, features = method.count > 0, r.context.classes, out.stages[-1]
-    valid = counted(batch, out.logits.shape[-2:])
+    valid = valid_pixels(batch, out.logits.shape[-2:])
     targets = batch.labels.masked_fill(batch.labels == UNLABELLED, IGNORE)
     distil = unbiased_distillation if background else distillation
     coarse = to_stride(batch.labels, features.shape[-2:])
@@ -162,7 +163,7 @@ def test_domain_step(background):
     batch, out, old, _, terms = seen(r)
     assert list(terms) == ["seg", "distill", "attract", "repel", "sparse"]
     assert terms["seg"].item() == upsampled_cross_entropy(out.logits, batch.labels).item()
-    valid = counted(batch, out.logits.shape[-2:])
+    valid = valid_pixels(batch, out.logits.shape[-2:])
     assert terms["distill"].item() == pytest.approx(100 * distillation(out.logits, old.logits, valid).item())
     r.iterate(1)
     first = int(background)
@@ -174,7 +175,7 @@ def test_state_round_trip():
     r = sdr().to_step_one()
     r.iterate(2)
     fresh = sdr()
-    restore_buffers(fresh.method, r.method.state_dict())
+    load_method_state(fresh.method, method_state(r.method))
     fresh.model, fresh.teacher = copy.deepcopy(r.model), r.teacher
     fresh.step, fresh.context, fresh.iteration = r.step, r.context, r.iteration
     assert (fresh.method.old_classes, fresh.method.background, fresh.method.domain) == (3, 1, 0)

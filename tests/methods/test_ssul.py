@@ -291,9 +291,10 @@ def test_settings_of_later_steps_leave_the_first_one_alone():
 
 
 def test_the_variant_with_memory_says_so():
-    assert SSULM.needs_memory is True
-    assert SSUL.needs_memory is False
-    assert "memory.images" in SSULM.needs
+    assert SSULM.needs.memory is True
+    assert SSUL.needs.memory is False
+    assert SSULM.needs.auxiliary_map == SSUL.needs.auxiliary_map == "saliency"
+    assert "memory.images" in SSULM.needs.words
     assert SSULM.losses is SSUL.losses
 
 
@@ -315,7 +316,7 @@ def test_checkpoints_keep_the_unknown_head(tiny_train, silent, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tiny_train(tmp_path / "parts", *QUICK, reporter=silent("step 1 train"))
     parts = tiny_train(tmp_path / "parts", *QUICK, resume=True)
-    for file in ("model.safetensors", "method.safetensors", "model.json"):
+    for file in ("model.safetensors", "method.safetensors", "model.json", "method.json"):
         assert (parts.step_path(1) / file).read_bytes() == (whole.step_path(1) / file).read_bytes()
     assert json.loads((whole.step_path(1) / "model.json").read_text())["unknown"] is True
 

@@ -6,15 +6,15 @@ import math
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from tiny_steps import Run, World
+from tiny_steps import Run, World, through_disk
 
 from faircl.config.run import parse_config
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.methods.awt import strongest, top_channels
-from faircl.methods.base import Method, Scanned, restore_buffers
+from faircl.methods.base import Method, Needs, ScannedBatch
 from faircl.methods.ewf import fuse
+from faircl.methods.state import load_method_state, method_state
 from faircl.methods.wrapper import Wrapper
 from faircl.models.segmenter import SegOutput
 from faircl.registry import METHODS
@@ -86,12 +86,11 @@ def test_wrap_passes_every_hook_on():
 
 @each_wrapper
 @pytest.mark.parametrize("wants", [True, False])
-def test_wrap_asks_for_attentions_if_the_inner_method_does(name, wants):
-    r = Run(name=name)
-    r.method.inner = Method(r.method.inner.base_config, r.model)
-    r.method.inner.needs_attentions = wants
-    assert r.method.needs_attentions == wants
-    assert not Run(name="ewf").method.needs_attentions
+def test_wrap_asks_for_attentions_if_the_inner_method_does(name, wants, monkeypatch):
+    needs = Needs(attentions=wants)
+    monkeypatch.setattr(METHODS.get("finetune"), "needs", needs)
+    assert Run(name=name, method="finetune").method.needs is needs
+    assert not Run(name="ewf").method.needs.attentions
 
 
 @each_wrapper
@@ -110,14 +109,13 @@ def test_wrap_state_goes_to_disk_and_back(tmp_path):
     state = r.method.state_dict()
     assert "inner.inner.bank.prototypes" in state
     assert all(name.startswith("inner.inner.") for name in state)
-    save_file({k: v.contiguous() for k, v in state.items()}, tmp_path / "method.safetensors")
     fresh = Run(**NESTED)
-    restore_buffers(fresh.method, load_file(tmp_path / "method.safetensors"))
+    load_method_state(fresh.method, through_disk(r.method, tmp_path))
     got = fresh.method.state_dict()
     assert all(torch.equal(got[name], state[name]) for name in state)
     assert fresh.method.inner.inner.old_classes == r.method.inner.inner.old_classes > 0
-    with pytest.raises(ValueError, match="does not fit"):
-        restore_buffers(Run(name="faircl").method, state)
+    with pytest.raises(ValueError, match="do not fit"):
+        load_method_state(Run(name="faircl").method, method_state(r.method))
 
 
 # EWF
@@ -190,7 +188,7 @@ def test_ewf_on_domain_steps():
 
 
 def scanned(embedding, labels):
-    return Scanned(["a", "b"], labels, SegOutput(embedding[:, :1], embedding, ()))
+    return ScannedBatch(["a", "b"], labels, SegOutput(embedding[:, :1], embedding, ()))
 
 
 def test_awt_attribution_is_integrated_gradients():

@@ -47,7 +47,7 @@ def replayed(
     try:
         if device.type == "cuda" and can_be_replayed(model, method, config):
             for network in networks:
-                problem = _record(network, method.uses_stages, config.train, device)
+                problem = _record(network, method.needs.stages, config.train, device)
                 if problem:
                     reporter.say(
                         f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs as it is, which "
@@ -71,7 +71,7 @@ def can_be_replayed(model: Segmenter, method: Method, config: RunConfig) -> bool
     """
     if not config.train.graphs or config.train.checkpointing or config.optim.accumulate > 1:
         return False
-    return world_size() == 1 and not method.needs_attentions and not has_hooks_inside(model)
+    return world_size() == 1 and not method.needs.attentions and not has_hooks_inside(model)
 
 
 def recorded_arithmetic(precision: str) -> AbstractContextManager[Any]:

@@ -64,7 +64,7 @@ def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric
 
 
 def _why_not(model: Segmenter, method: Method, blocks: list[nn.Module]) -> str:
-    if method.needs_attentions or has_hooks_inside(model):
+    if method.needs.attentions or has_hooks_inside(model):
         return f"method '{method.name}' looks into them"
     if any(isinstance(part, nn.SyncBatchNorm) for block in blocks for part in block.modules()):
         return "BatchNorm waits for the other processes (train.sync_norm)"

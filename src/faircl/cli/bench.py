@@ -150,7 +150,7 @@ def methods(
             raise UserError(f"Method '{name}' has no later step to time; leave it out.")
     config = _config(model, batch, size, precision, settings or [])
     attentive = MODELS.get(config.model.name).has_attentions
-    fitting = [name for name in KNOWN.names() if attentive or KNOWN.get(name).needs_attentions is not True]
+    fitting = [name for name in KNOWN.names() if attentive or not KNOWN.get(name).needs.attentions]
     chosen = dict.fromkeys(["finetune", *(names or (name for name in fitting if not KNOWN.get(name).joint))])
     timed = [(name, name) for name in chosen]
     plain = _peers(peers or [])

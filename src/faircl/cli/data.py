@@ -144,7 +144,7 @@ def check(
     for part in (part for name in split or () for part in name.split("+")):
         if isinstance(opened, FileData):
             opened.check_split(part)  # a mistyped name is not a fault of the data
-    if config.saliency_maps() is not None:
+    if config.auxiliary_maps("saliency") is not None:
         ConsoleReporter().say("note: saliency maps are not looked at here; training looks at them before it begins")
     report = check_data(opened, split or (config.train, config.test), ConsoleReporter(), images=not masks_only)
     if as_json:

@@ -101,7 +101,7 @@ def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool)
             except UserError as error:  # another package's, and broken: the others are there all the same
                 print(f"faircl: {error}", file=sys.stderr)
                 continue
-            rows.append({"name": known, **{c: getattr(part, c) for c in columns}})
+            rows.append({"name": known, **{c: _text(part, c) for c in columns}})
         if as_json:
             print_json(rows)
         else:
@@ -113,12 +113,17 @@ def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool)
         for key, field in part.Config.model_fields.items()
         if key != "name"
     ]
-    about = {"name": name, **{c: getattr(part, c) for c in columns}, "settings": fields}
+    about: dict[str, Any] = {"name": name, **{c: _text(part, c) for c in columns}, "settings": fields}
     if as_json:
         print_json(about)
         return
     console().print(Text(name, "bold"), Text(about["summary"]), soft_wrap=True)
     _print_table(("name", "default", "description"), fields)
+
+
+def _text(part: Any, column: str) -> str:
+    value = getattr(part, column)
+    return str(getattr(value, "words", value))  # the needs of a method in words
 
 
 def _default(field: Any) -> Any:

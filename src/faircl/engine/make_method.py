@@ -14,7 +14,7 @@ from faircl.registry import METHODS
 def make_method(config: RunConfig, model: Segmenter) -> Method:
     """Return the configured method; a configuration that it cannot follow is refused."""
     method: Method = METHODS.get(config.method.name)(config.method, model)
-    if method.needs_memory and config.memory.images == 0:
+    if method.needs.memory and config.memory.images == 0:
         raise UserError(
             f"Method '{_words(method)}' trains on images of earlier steps, but memory.images is 0; set it to the "
             "number of images to keep, such as --set memory.images=100."
@@ -32,7 +32,7 @@ def balance_method(method: Method, config: RunConfig) -> None:
     loss = config.balance.loss
     if loss == "plain":
         return
-    if method.sigmoid and loss in SOFTMAX_ONLY:
+    if method.needs.sigmoid and loss in SOFTMAX_ONLY:
         raise UserError(
             f"balance.loss {loss} lets classes compete in a softmax, but method '{_words(method)}' trains a sigmoid "
             "for each; use weighted, class_balanced, focal or tilted."

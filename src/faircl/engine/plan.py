@@ -89,9 +89,9 @@ def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Made
     return made
 
 
-def check_saliency(plan: Plan) -> None:
-    """Look whether every training image has its saliency map, where the data is said to have them."""
-    maps, index = plan.config.data.saliency_maps(), plan.index
+def check_auxiliary_maps(plan: Plan, name: str | None) -> None:
+    """Raise a UserError unless every training image has its auxiliary map, where the data has maps of that name."""
+    maps, index = plan.config.data.auxiliary_maps(name), plan.index
     if maps is not None and index.sizes is not None:
         used = {id for step in plan.scenario.steps for id in step.images}
         sizes = zip(index.ids, map(tuple, index.sizes.tolist()), strict=True)

@@ -33,7 +33,7 @@ from faircl.engine.network import (
     synchronised,
 )
 from faircl.engine.optim import make_optimizer, make_schedule
-from faircl.engine.plan import Plan, check_saliency, make_plan, open_data
+from faircl.engine.plan import Plan, check_auxiliary_maps, make_plan, open_data
 from faircl.engine.runtime import (
     has_fused_optimizer,
     make_fabric,
@@ -57,7 +57,7 @@ from faircl.loading.loader import (
     same_size_batches,
 )
 from faircl.loading.samplers import CountedBatches, Order, RareFirst, Shuffled, Stream
-from faircl.methods.base import Method, Scanned, StepContext
+from faircl.methods.base import Method, ScannedBatch, StepContext
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -91,8 +91,7 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
             import_summary_writer()
         plan = make_plan(config, data, reporter)
         method = make_method(config, model)
-        if method.uses_saliency:
-            on_first(partial(check_saliency, plan))
+        on_first(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
         # Everything that can be wrong with data and settings is known by now: only now may the disk be touched.
         folder = on_first(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
         with memory_in_words():
@@ -135,7 +134,7 @@ class Trainer:
         """Train what is not finished yet, step by step."""
         first = self.first = on_first(self.folder.finished_steps)
         records = on_first(partial(self.folder.all_records, before_step=first))
-        if first > 0:
+        if 0 < first < len(self.scenario.steps):
             load_step(self.folder.step_path(first - 1), self.model, self.method)
         place(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
@@ -234,7 +233,7 @@ class Trainer:
             augmentation=Augmentation(c.crop, c.scale, c.flip, c.jitter),
             seed=self.config.seed,
             step=step,
-            saliency=self.config.data.saliency_maps() if self.method.uses_saliency else None,
+            auxiliary=self.config.data.auxiliary_maps(self.method.needs.auxiliary_map),
             tables=self.plan.memories[step].tables(self.scenario, step),
         )
         order = CountedBatches(self._streams(step), iterations * self.config.optim.accumulate)
@@ -270,7 +269,7 @@ class Trainer:
             scan=partial(self._scan, step),
         )
 
-    def _scan(self, step: int) -> Iterator[Scanned]:
+    def _scan(self, step: int) -> Iterator[ScannedBatch]:
         """Run the model as it stands over this process's share of the step's whole images."""
         images = tuple(share_of(self.scenario.steps[step].images))
         table, tables = self.scenario.train_table(step), self.plan.memories[step].tables(self.scenario, step)
@@ -280,8 +279,8 @@ class Trainer:
                 image = torch.stack([item.image for item in group]).to(self.fabric.device)
                 labels = torch.stack([item.labels for item in group]).to(self.fabric.device).long()
                 number = torch.get_default_dtype()
-                output = without_gradient(self.fabric, self.model, image.to(number) / 255, self.method.needs_attentions)
-                yield Scanned([item.id for item in group], labels, output)
+                output = without_gradient(self.fabric, self.model, image.to(number) / 255, self.method.needs.attentions)
+                yield ScannedBatch([item.id for item in group], labels, output)
                 for _ in group:
                     task.advance()
 

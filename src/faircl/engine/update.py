@@ -19,6 +19,7 @@ from faircl.engine.runtime import full_precision_logits
 from faircl.errors import UserError
 from faircl.loading.loader import Batch
 from faircl.methods.base import Method, Terms
+from faircl.methods.needs import Needs
 from faircl.models.segmenter import SegOutput
 
 
@@ -100,9 +101,11 @@ class Updater:
 
     def _pass(self, batch: Batch, iteration: int, measure: bool) -> tuple[Terms, Terms]:
         """One forward and backward pass; return terms and measures."""
-        wanted = self.method.needs_attentions
-        out = self.network(batch.image, attentions=wanted)
-        old = None if self.teacher is None else without_gradient(self.fabric, self.teacher, batch.image, wanted)
+        needs = self.method.needs
+        out = only_needed(self.network(batch.image, attentions=needs.attentions), needs)
+        old = None
+        if self.teacher is not None:
+            old = only_needed(without_gradient(self.fabric, self.teacher, batch.image, needs.attentions), needs)
         with torch.no_grad():
             targets = self.method.targets(batch, out, old)
         terms = self.method.losses(batch, out, old, targets)
@@ -113,6 +116,11 @@ class Updater:
                 measures = self.method.measures(batch, out, old, targets)
         self.method.observe(batch, out, targets, iteration)
         return {name: value.detach() for name, value in terms.items()}, measures
+
+
+def only_needed(output: SegOutput, needs: Needs) -> SegOutput:
+    """Leave out stages that a method does not declare: a replayed network has none, so no other may show them."""
+    return output if needs.stages else output._replace(stages=())
 
 
 def sent_to_host(values: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:

@@ -19,14 +19,14 @@ class Batch(NamedTuple):
 
     Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
     None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step;
-    salient (B, H, W) bool, pixels that saliency maps mark, or None where the data has none.
+    auxiliary (B, H, W) bool, pixels that auxiliary maps mark, or None where the data has none.
     """
 
     image: Tensor
     labels: Tensor
     assigned: Tensor | None
     draws: Tensor
-    salient: Tensor | None = None
+    auxiliary: Tensor | None = None
 
     @classmethod
     def prepare(
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
         labels: Tensor,
         assigned: Tensor | None,
         draws: Tensor,
-        salient: Tensor | None,
+        auxiliary: Tensor | None,
         gains: Tensor | None,
     ) -> Batch:
         """Make a batch of uint8 images, compact labels and the gains (B, 5) of colour jitter."""
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
             widen(labels),
             None if assigned is None else widen(assigned),
             draws,
-            salient,
+            auxiliary,
         )
 
     def to(self, device: torch.device) -> Batch:
@@ -70,7 +70,7 @@ class Sent(Protocol):
 class Item(NamedTuple):
     """One training window, resampled.
 
-    Shapes: image (3, S, S) uint8, its channels last in memory; labels, assigned (S, S) compact; salient (S, S) bool;
+    Shapes: image (3, S, S) uint8, its channels last in memory; labels, assigned (S, S) compact; auxiliary (S, S) bool;
     gains (5,), of colour jitter.
     """
 
@@ -78,7 +78,7 @@ class Item(NamedTuple):
     labels: Tensor
     assigned: Tensor | None
     draw: int
-    salient: Tensor | None = None
+    auxiliary: Tensor | None = None
     gains: Tensor | None = None
 
 
@@ -91,9 +91,13 @@ class SentBatch:
     @classmethod
     def collate(cls, items: Sequence[Item], ring: Ring | None = None) -> SentBatch:
         """Pack items."""
-        assigned, salient, gains = (
+        assigned, auxiliary, gains = (
             [part for part in parts if part is not None] or None  # all items have it, or none
-            for parts in ([one.assigned for one in items], [one.salient for one in items], [one.gains for one in items])
+            for parts in (
+                [one.assigned for one in items],
+                [one.auxiliary for one in items],
+                [one.gains for one in items],
+            )
         )
         return cls(
             Parcel.pack(
@@ -102,7 +106,7 @@ class SentBatch:
                     alike([item.labels for item in items]),
                     alike(assigned) if assigned else None,
                     torch.tensor([item.draw for item in items]),
-                    salient,
+                    auxiliary,
                     gains,
                 ],
                 ring,
@@ -123,10 +127,10 @@ class SentBatch:
 
     def prepared(self) -> Batch:
         """Return the batch as methods and networks want it: images in the run's float type, int64 labels."""
-        image, labels, assigned, draws, salient, gains = self.parcel.tensors()
+        image, labels, assigned, draws, auxiliary, gains = self.parcel.tensors()
         assert image is not None
         assert labels is not None
         assert draws is not None
         # What is not converted is copied: it would keep the whole buffer from being freed.
-        own = None if salient is None else salient.clone()
+        own = None if auxiliary is None else auxiliary.clone()
         return Batch.prepare(image.permute(0, 3, 1, 2), labels, assigned, draws.clone(), own, gains)

@@ -18,12 +18,12 @@ _WHOLE = (slice(None), slice(None))
 
 
 class Whole(NamedTuple):
-    """A whole image on the device: image (H, W, 3) uint8; labels, assigned (H, W) compact; salient (H, W) bool."""
+    """A whole image on the device: image (H, W, 3) uint8; labels, assigned (H, W) compact; auxiliary (H, W) bool."""
 
     image: Tensor
     labels: Tensor
     assigned: Tensor | None
-    salient: Tensor | None
+    auxiliary: Tensor | None
 
 
 class ResidentImages:
@@ -35,12 +35,12 @@ class ResidentImages:
         try:
             samples = decode_all(dataset.data, dataset.split, dataset.images, lambda size: _check(size, device))
             for id, sample in zip(dataset.images, samples, strict=True):
-                image, labels, assigned, salient = dataset.labelled(id, sample, _WHOLE)
+                image, labels, assigned, auxiliary = dataset.labelled(id, sample, _WHOLE)
                 parts = (
                     torch.from_numpy(image if image.flags.writeable else image.copy()),
                     as_tensor(labels),
                     None if assigned is None else as_tensor(assigned),
-                    None if salient is None else torch.from_numpy(salient).bool(),
+                    None if auxiliary is None else torch.from_numpy(auxiliary).bool(),
                 )
                 # Rows without gaps, whatever order a reader has left them in.
                 sent = (None if part is None else part.contiguous().to(device) for part in parts)
@@ -61,14 +61,14 @@ class ResidentImages:
 
     def _window(self, draw: int, index: int) -> Window:
         """Cut a window out of an image: what is inside is shown, not copied."""
-        image, labels, assigned, salient = self.images[index]
+        image, labels, assigned, auxiliary = self.images[index]
         crop, gains = self.dataset.draw(draw, labels.shape)
         place, crop = crop.within(labels.shape)
         return Window(
             image[place],
             labels[place],
             None if assigned is None else assigned[place],
-            None if salient is None else salient[place],
+            None if auxiliary is None else auxiliary[place],
             crop,
             draw,
             gains,

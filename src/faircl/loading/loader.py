@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from faircl.data.auxiliary_maps import AuxiliaryMaps
 from faircl.data.counting_pool import cores
-from faircl.data.saliency import SaliencyMaps
 from faircl.data.sample import Sample, SegmentationData
 from faircl.distributed import gather_objects
 from faircl.errors import UserError
@@ -90,12 +90,12 @@ class Augmentation:
 
 
 class Labelled(NamedTuple):
-    """An image, or a part of it, with the step's labels: image (H, W, 3); labels, assigned, salient (H, W), compact."""
+    """An image, or a part of it, with the step's labels: image (H, W, 3); others (H, W), compact."""
 
     image: NDArray[np.uint8]
     labels: Mask
     assigned: Mask | None
-    salient: NDArray[np.uint8] | None
+    auxiliary: NDArray[np.uint8] | None
 
 
 class Draw(NamedTuple):
@@ -121,7 +121,7 @@ class StepDataset(Dataset[Item | Window]):
     augmentation: Augmentation
     seed: int
     step: int
-    saliency: SaliencyMaps | None = None
+    auxiliary: AuxiliaryMaps | None = None
     tables: Mapping[str, LabelTable] = field(default_factory=dict)
     cut_only: bool = False
 
@@ -132,24 +132,24 @@ class StepDataset(Dataset[Item | Window]):
         sample = self.data.read(self.split, id)
         crop, gains = self.draw(draw, sample.mask.shape)
         place, crop = crop.within(sample.mask.shape)
-        image, labels, assigned, salient = self.labelled(id, sample, place)
+        image, labels, assigned, auxiliary = self.labelled(id, sample, place)
         if self.cut_only:
             cut = torch.from_numpy(image if image.flags.writeable else image.copy())
-            marked = None if salient is None else torch.from_numpy(salient).bool()
+            marked = None if auxiliary is None else torch.from_numpy(auxiliary).bool()
             return Window(cut, as_tensor(labels), _tensor(assigned), marked, crop, draw, gains)
         return Item(
             crop.image(image),
             as_tensor(crop.mask(labels, SENT_IGNORE)),
             None if assigned is None else as_tensor(crop.mask(assigned, SENT_IGNORE)),
             draw,
-            None if salient is None else torch.from_numpy(crop.mask(salient, fill=0)).bool(),
+            None if auxiliary is None else torch.from_numpy(crop.mask(auxiliary, fill=0)).bool(),
             gains,
         )
 
     @property
     def item_bytes(self) -> int:
         """Bytes of an item on its way, at most, unless it is a window that shrinks."""
-        # Image, labels, assigned labels and saliency; and some numbers.
+        # Image, labels, assigned labels and auxiliary map; and some numbers.
         return 8 * self.augmentation.crop**2 + 256
 
     def draw(self, draw: int, shape: tuple[int, ...]) -> Draw:
@@ -162,13 +162,13 @@ class StepDataset(Dataset[Item | Window]):
         """Give a part of an image the step's labels."""
         _, image, mask = sample
         labels = look_up(self.tables.get(id, self.table), mask[place])
-        assigned, salient = None, None
+        assigned, auxiliary = None, None
         if self.assigned is not None:
             given = self.assigned[id][place] if id in self.assigned else np.full(labels.shape, IGNORE, np.uint16)
             assigned = compact(given)
-        if self.saliency is not None:
-            salient = self.saliency.read(id, mask.shape)[place].astype(np.uint8)
-        return Labelled(image[place], labels, assigned, salient)
+        if self.auxiliary is not None:
+            auxiliary = self.auxiliary.read(id, mask.shape)[place].astype(np.uint8)
+        return Labelled(image[place], labels, assigned, auxiliary)
 
 
 def train_loader(

@@ -20,19 +20,19 @@ from faircl.loading.packed_tensors import Parcel, Ring
 from faircl.loading.transforms import PAD_COLOUR, Crop
 
 _OUTSIDE = {torch.uint8: SENT_IGNORE, torch.int16: SENT_IGNORE, torch.bool: False}
-"""What is outside an image: IGNORE, in either type of compact labels, and not salient."""
+"""What is outside an image: IGNORE, in either type of compact labels, and no mark."""
 
 
 class Window(NamedTuple):
     """The part of an image that a crop shows, h × w pixels, and the crop as seen from it.
 
-    Shapes: image (h, w, 3) uint8; labels, assigned (h, w) compact; salient (h, w) bool; gains (5,), of colour jitter.
+    Shapes: image (h, w, 3) uint8; labels, assigned (h, w) compact; auxiliary (h, w) bool; gains (5,), of colour jitter.
     """
 
     image: Tensor
     labels: Tensor
     assigned: Tensor | None
-    salient: Tensor | None
+    auxiliary: Tensor | None
     crop: Crop
     draw: int
     gains: Tensor | None = None
@@ -78,7 +78,7 @@ class CutWindows:
         """Resample images as ``Crop.image`` does and labels as ``Crop.mask`` does."""
         windows, numbers = self.windows, self.numbers
         assigned = [one.assigned for one in windows if one.assigned is not None]  # all have it, or none
-        salient = [one.salient for one in windows if one.salient is not None]
+        auxiliary = [one.auxiliary for one in windows if one.auxiliary is not None]
         size = windows[0].crop.size
         take: Callable[[Sequence[Tensor]], Tensor]
         if kernels.usable(windows[0].image):
@@ -94,7 +94,7 @@ class CutWindows:
             take([one.labels for one in windows]),
             take(assigned) if assigned else None,
             numbers.draws.clone(),
-            take(salient) if salient else None,
+            take(auxiliary) if auxiliary else None,
             numbers.gains,
         )
 

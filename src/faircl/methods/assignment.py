@@ -1,4 +1,4 @@
-"""Giving unlabelled pixels a label: the closest prototype, or the classifier's choice, with doubt."""
+"""Labels for unlabelled pixels: the closest prototype or the classifier's prediction, with a doubt per pixel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOUBT_LEVELS = 256
 
 
 class Assignment(NamedTuple):
-    """Labels (B, H, W) int64 among the known channels and, where asked for, how doubtful each is, in [0, 1]."""
+    """Labels (B, H, W) int64 among the known channels and, where asked for, the doubt (B, H, W) in [0, 1]."""
 
     labels: Tensor
     doubt: Tensor | None
@@ -38,9 +38,9 @@ def prototype_distances(features: Tensor, prototypes: Tensor, order: float = 2.0
 def assign_by_prototype(
     features: Tensor, prototypes: Tensor, ready: Tensor, size: torch.Size, *, order: float = 2.0, doubt: bool = False
 ) -> Assignment:
-    """Closest cluster at label size; doubt is d1/d2, the distance to it over that to the second closest.
+    """Return the closest cluster at label size; doubt is d1/d2, its distance over that of the second closest.
 
-    Distances are upsampled, not features: the argmin then moves smoothly between the network's grid points.
+    Distances are upsampled, not features, which gives smooth borders between the network's grid points.
     Shapes: features (B, D, h, w); prototypes (K, D); ready (K,) bool; size (H, W).
     """
     channels = ready.nonzero()[:, 0]
@@ -56,7 +56,7 @@ def assign_by_prototype(
 
 @torch.no_grad()
 def assign_by_softmax(logits: Tensor, size: torch.Size, *, doubt: bool = False) -> Assignment:
-    """Classifier's choice at label size; doubt is the entropy of its softmax over log K. Logits (B, K, h, w)."""
+    """Return the predicted class at label size; doubt is the softmax's entropy over log K. Logits (B, K, h, w)."""
     if not doubt:
         return Assignment(upsampled_argmax(logits, size), None)
 
@@ -69,7 +69,7 @@ def assign_by_softmax(logits: Tensor, size: torch.Size, *, doubt: bool = False) 
 
 
 def _by_image(assign: Callable[[Tensor], Assignment], maps: Tensor) -> Assignment:
-    """Assign image by image: only one (1, K, H, W) exists at a time."""
+    """Assign image by image, so that only one (1, K, H, W) is in memory at a time."""
     parts = [assign(maps[k : k + 1]) for k in range(len(maps))]
     doubts = [part.doubt for part in parts if part.doubt is not None]
     return Assignment(torch.cat([part.labels for part in parts]), torch.cat(doubts) if doubts else None)
@@ -78,8 +78,8 @@ def _by_image(assign: Callable[[Tensor], Assignment], maps: Tensor) -> Assignmen
 class RejectingAssigner:
     """Collects a step's assignments, then stores them without the most doubtful share of every class.
 
-    The threshold is a quantile per class over all images of the step, so it needs all of them first; doubt is kept
-    in 256 levels, which makes the quantile a cumulative histogram. An assignment without doubt is certain.
+    The threshold is a quantile per class over all images of the step, so all of them are collected first. Doubt is
+    rounded to 256 levels, and the quantile is taken from a histogram. An assignment without doubt counts as certain.
     """
 
     def __init__(self, classes: int, reject: float) -> None:
@@ -88,18 +88,18 @@ class RejectingAssigner:
         self.pending: list[tuple[str, PackedArray, PackedArray]] = []
 
     def add(self, ids: list[str], assignment: Assignment, unlabelled: Tensor) -> None:
-        """Take in a batch; ``unlabelled`` (B, H, W) bool marks the pixels the labels are meant for."""
+        """Add a batch; ``unlabelled`` (B, H, W) bool marks the pixels that are assigned labels."""
         labels = assignment.labels.masked_fill(~unlabelled, IGNORE).cpu().numpy().astype(np.uint16)
         certain = torch.zeros(assignment.labels.shape) if assignment.doubt is None else assignment.doubt
         doubt = (certain.clamp(0, 1) * (DOUBT_LEVELS - 1)).round().byte().cpu().numpy()
         kept = labels != IGNORE
         flat = labels[kept].astype(np.int64) * DOUBT_LEVELS + doubt[kept]
         self.histogram += np.bincount(flat, minlength=self.histogram.size).reshape(self.histogram.shape)
-        pack = PackedArray.pack  # a step may have tens of thousands of images
+        pack = PackedArray.pack  # compressed: a step may have tens of thousands of images
         self.pending.extend((id, pack(y), pack(d)) for id, y, d in zip(ids, labels, doubt, strict=True))
 
     def store(self, into: AssignedLabels) -> NDArray[np.int64]:
-        """Write all masks of all processes, rejected pixels as IGNORE; return the pixels kept of every class (K,)."""
+        """Store the masks of all processes, rejected pixels as IGNORE; return the number of kept pixels (K,)."""
         self.histogram = global_sum(torch.from_numpy(self.histogram)).numpy()
         threshold = self._thresholds()
         keep = np.arange(DOUBT_LEVELS) <= threshold[:, None]
@@ -114,7 +114,7 @@ class RejectingAssigner:
         return kept
 
     def _thresholds(self) -> NDArray[np.int64]:
-        """Largest doubt level kept of every class: at least 1 − reject of its pixels lie at or below it."""
+        """Return the largest doubt level kept of every class: at least 1 − reject of its pixels are at or below it."""
         if self.reject == 0:
             return np.full(self.classes, DOUBT_LEVELS - 1)
         share = self.histogram.cumsum(1) / np.maximum(self.histogram.sum(1, keepdims=True), 1)

@@ -1,4 +1,4 @@
-"""AWT, attribution-aware weight transfer: new classifiers start from what the background saw of them.
+"""AWT, attribution-aware weight transfer: new classifiers start from part of the background's weight.
 
 Goswami et al., WACV 2023.
 """
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from faircl.distributed import global_sum
 from faircl.labels import IGNORE, UNLABELLED
-from faircl.methods.base import Scanned, StepContext, flat_features, to_stride
+from faircl.methods.base import Needs, ScannedBatch, StepContext
+from faircl.methods.feature_grid import flat_features, to_stride
 from faircl.methods.wrapper import Wrapper, WrapperConfig
 from faircl.models.classifier import GrowingClassifier
 from faircl.models.segmenter import Segmenter
@@ -32,31 +33,31 @@ class AWTConfig(WrapperConfig):
 
 
 class AWT(Wrapper):
-    """w_new = w_random + m ⊙ w_bg, m the channels that speak most for background where new classes are.
+    """w_new = w_random + m ⊙ w_bg, m the channels with the largest attribution to background on new-class pixels.
 
     The attribution of the old network's background logit to channel d of the classifier's input x at pixel i, by
-    integrated gradients from zero, is w_bg,d · x_i,d exactly, for the classifier is linear. Channel d scores the
-    maximum of it over an image's new-class pixels (at network stride), averaged over the images that show a new
-    class; m marks the highest ``share`` of channels. The published code averages windows place by place before the
-    maximum; whole images of many sizes have no places in common.
+    integrated gradients from zero, is exactly w_bg,d · x_i,d, because the classifier is linear. The score of channel d
+    is its maximum over an image's new-class pixels (at network stride), averaged over the images that show a new
+    class; m marks the highest ``share`` of channels. The published code averages windows position by position before
+    the maximum; here whole images of different sizes are scanned, which have no common positions.
 
-    The old background's bias stays, unless ``copy_bias``: b_new = b_bg ← b_bg − log(n + 1) for n new classes. So on
-    later steps the inner method's ``init`` does not count. It does where the data has no background class. Classes
-    that no scanned pixel shows start at random. Costs one pass over the step's images before every later step.
+    The old background's bias stays, unless ``copy_bias``: b_new = b_bg ← b_bg − log(n + 1) for n new classes. So the
+    inner method's ``init`` is used on later steps only where the data has no background class. Classes without a
+    scanned pixel start at random. Costs one pass over the step's images before every later step.
     """
 
     Config = AWTConfig
     name = "awt"
-    summary = "another method, new classifiers started from the background's most telling channels"
+    summary = "another method, new classifiers started from the background's highest-attribution channels"
     paper = "AWT, WACV 2023"
-    needs = "what the method inside needs, and one look at the step's images by the old network"
+    needs = Needs("what the inner method needs, and one scan of the step's images by the old network")
 
     def __init__(self, config: AWTConfig, model: Segmenter) -> None:
         super().__init__(config, model)
         self.config = config
 
     def begin_step(self, context: StepContext) -> None:
-        """Score channels with the old network, let the inner method grow the classifier, then set its newest head."""
+        """Score channels with the old network, grow the classifier by the inner method, then set its newest head."""
         new = context.classes - context.old_classes
         if context.step == 0 or new == 0 or not context.background:
             super().begin_step(context)
@@ -67,7 +68,7 @@ class AWT(Wrapper):
         self._start(context, top_channels(scores, self.config.share) * weight, bias)
 
     def _scores(self, context: StepContext, weight: Tensor, groups: int) -> Tensor:
-        """Mean over images of the channel-wise maximum, (groups, D); NaN for a group that no image shows."""
+        """Return the mean over images of the channel-wise maximum, (groups, D); NaN for a group that no image shows."""
         total = torch.zeros((groups, len(weight)), dtype=torch.float64, device=weight.device)
         count = torch.zeros((groups, 1), dtype=torch.float64, device=weight.device)
         for scanned in context.scan():
@@ -79,11 +80,11 @@ class AWT(Wrapper):
 
     @torch.no_grad()
     def _start(self, context: StepContext, transfer: Tensor, bias: Tensor) -> None:
-        """Set the newest head and the background's bias whatever the inner method's ``init`` has made of them."""
+        """Set the newest head and the background's bias; this replaces the inner method's ``init``."""
         classifier = context.model.classifier
         head_weight, head_bias = classifier.heads[-1].parameters()
         _, first_bias = classifier.heads[0].parameters()
-        with seeded(context.seed, "grow", context.step):  # the random weights that growth itself has drawn
+        with seeded(context.seed, "grow", context.step):  # draws the random weights of ``grow`` again
             start = GrowingClassifier(classifier.width).grow(len(head_weight)).weight
         head_weight.copy_(start.to(head_weight) + transfer[:, :, None, None])
         shared = bias - math.log(len(head_weight) + 1)
@@ -91,10 +92,10 @@ class AWT(Wrapper):
         first_bias[0] = shared if self.config.copy_bias else bias
 
 
-def strongest(scanned: Scanned, weight: Tensor, old_classes: int, groups: int) -> Tensor:
+def strongest(scanned: ScannedBatch, weight: Tensor, old_classes: int, groups: int) -> Tensor:
     """Maximum of w_bg,d · x_i,d over the new-class pixels i of every image, (B, groups, D) float64.
 
-    With one group all new classes count together, else every class for itself; −∞ where an image shows none.
+    With one group all new classes are taken together, else each class is a group; −∞ where an image shows none.
     """
     embedding = scanned.output.embedding
     labels = to_stride(scanned.labels, embedding.shape[-2:])

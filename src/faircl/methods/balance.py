@@ -1,4 +1,4 @@
-"""What may be done for rare classes in the segmentation loss of any method."""
+"""Balanced segmentation losses, for rare classes, under any method."""
 
 from __future__ import annotations
 
@@ -19,30 +19,32 @@ if TYPE_CHECKING:
     from faircl.methods.base import StepContext
 
 SOFTMAX_ONLY: tuple[BalancedLoss, ...] = ("balanced_softmax", "logit_adjustment", "seesaw")
-"""Losses in which classes compete; a method that trains a sigmoid per class has no use for them."""
+"""Losses in which classes compete; a method that trains a sigmoid per class cannot use them."""
 
 
 class Balance(nn.Module):
     """The segmentation loss of a run's ``balance`` section.
 
-    State: ``share`` (K,), the part of all pixels that each class has, and ``images`` (K,), the images that show it,
-    both as the latest step that labelled the class saw them: a step counts the labels that it shows, and no others.
-    Background is counted as labelled, old classes that hide in it included. On domain steps, which label every class,
-    both are taken over all domains so far; ``pixels`` counts what they are taken from.
+    State: ``share`` (K,), the fraction of all pixels that each class has, and ``images`` (K,), the images that show it,
+    both counted at the latest step that labelled the class. Background is counted as labelled, hidden old classes
+    included. On domain steps, which label every class, both are taken over all domains so far. ``pixels``, the pixels
+    that ``share`` was taken from; ``background``, whether the data has a background class.
     """
+
+    saved_numbers = ("pixels", "background")
 
     share: Tensor
     images: Tensor
-    pixels: Tensor
 
     def __init__(self, config: BalanceConfig) -> None:
         super().__init__()
         self.config = config
         self.used = False
+        """Whether a loss was computed since the module was made."""
+        self.pixels = 0
         self.background = False
         self.register_buffer("share", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("images", torch.zeros(0, dtype=torch.int64))
-        self.register_buffer("pixels", torch.zeros((), dtype=torch.int64))
 
     def begin_step(self, context: StepContext) -> None:
         """Count the labels of a step."""
@@ -50,17 +52,16 @@ class Balance(nn.Module):
         labels, images = context.label_pixels.to(device), context.label_images.to(device)
         share = labels.double() / max(context.pixels, 1)
         if context.domain:
-            before = int(self.pixels)
-            total = max(before + context.pixels, 1)
-            self.share = (self.share * before + labels) / total
+            total = max(self.pixels + context.pixels, 1)
+            self.share = (self.share * self.pixels + labels) / total
             self.images = self.images + images
-            self.pixels.fill_(before + context.pixels)
+            self.pixels += context.pixels
             return
         known = len(self.share)
         seen = labels[:known] > 0
         self.share = torch.cat([torch.where(seen, share[:known], self.share), share[known:]])
         self.images = torch.cat([torch.where(seen, images[:known], self.images), images[known:]])
-        self.pixels.fill_(context.pixels)
+        self.pixels = context.pixels
 
     def cross_entropy(
         self,
@@ -72,7 +73,7 @@ class Balance(nn.Module):
         pixel_weight: Tensor | None = None,
         grouped: int = 0,
     ) -> Tensor:
-        """Return what ``upsampled_cross_entropy`` does, balanced; weights and offsets go on top of those given."""
+        """Return a balanced ``upsampled_cross_entropy``; weights are multiplied with those given, offsets added."""
         self.used = True
         c = self.config
         class_weight = _times(class_weight, self._weight(logits))
@@ -95,7 +96,7 @@ class Balance(nn.Module):
         return self._mean(loss, targets, logits.shape[1])
 
     def binary_cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return what ``upsampled_binary_cross_entropy`` does, balanced; SOFTMAX_ONLY losses are refused earlier."""
+        """Return a balanced ``upsampled_binary_cross_entropy``; SOFTMAX_ONLY losses are refused earlier."""
         self.used = True
         focal = self.config.gamma if self.config.loss == "focal" else 0.0
         loss = pixel_binary_cross_entropy(logits, targets, class_weight=self._weight(logits), focal=focal)
@@ -116,7 +117,7 @@ class Balance(nn.Module):
             weight = effective_number_weights(self.images, self.config.beta)
         else:
             return None
-        # A further channel is of pixels without a label (SSUL's unknown): background, where the data has one.
+        # An additional channel (SSUL's unknown) is of unlabelled pixels: it weighs as background, where there is one.
         other = weight[BACKGROUND] if self.background else weight.new_ones(())
         return _padded(weight, logits, other)
 
@@ -126,10 +127,7 @@ class Balance(nn.Module):
 
 
 def _padded(values: Tensor, logits: Tensor, other: Tensor | None = None) -> Tensor:
-    """Bring values (K,) to the channels of logits: a method may have some that are no class of the data.
-
-    These have the value ``other`` (), or zero.
-    """
+    """Pad values (K,) to the channels of logits, with ``other`` () or zero: a method may have additional channels."""
     values = values.to(at_least_float32_dtype(logits))
     other = values.new_zeros(()) if other is None else other.to(values)
     return torch.cat([values, other.expand(logits.shape[1] - len(values))])

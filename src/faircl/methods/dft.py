@@ -1,4 +1,4 @@
-"""DFT*, direct fine-tuning of new classifiers over a network that no longer moves; published in 2025."""
+"""DFT*, direct fine-tuning: after the first step only new classifiers are trained; published in 2025."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class DFT(FineTune):
     """L = CE(z, y) with z over all classes so far; on later steps only the newest head has a gradient.
 
     Backbone, decoder (with the statistics of their normalisation layers) and old heads are frozen after the first
-    step, so old logits never change. On later steps pixels of old and coming classes are labelled background, as in
-    plain fine-tuning. That mistake costs old classes nothing: the background's weights are old too, and all that such
-    a pixel does is to push new logits down, ∂L/∂z_new = p_new, which is right for it. Where the data has no
-    background, such pixels do not count, and new heads see new classes alone.
+    step, so old logits never change. On later steps pixels of old and future classes are labelled background, as in
+    plain fine-tuning. These wrong labels do not harm old classes: the background's weights are frozen too, and the only
+    gradient of such a pixel lowers the new logits, ∂L/∂z_new = p_new, which is correct for it. Where the data has no
+    background, such pixels are ignored, and new heads see only new classes.
 
-    Domain steps add no head: there all heads are trained, over the frozen backbone and decoder. The paper also
-    trains the heads of coming classes from the first step on, as never-right answers; here a head comes with its step.
+    Domain steps add no head: all heads are trained, over the frozen backbone and decoder. The paper also trains the
+    heads of future classes from the first step on, as negatives; here a head is added at the step of its classes.
     """
 
     Config = DFTConfig
@@ -31,7 +31,7 @@ class DFT(FineTune):
     paper = "DFT*, 2025"
 
     def begin_step(self, context: StepContext) -> None:
-        """Grow the classifier, then freeze all but its newest head."""
+        """Grow the classifier, then freeze everything but its newest head."""
         super().begin_step(context)
         if context.step == 0:
             return

@@ -1,4 +1,4 @@
-"""Pseudo labels by the old network where it is sure: an entropy threshold per class (PLOP)."""
+"""Pseudo labels by the old network below an entropy threshold per class (PLOP)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from faircl.labels import IGNORE
 from faircl.methods.assignment import Assignment
 
 LEVELS = 10_000
-"""Bins of doubt in [0, 1]: a trained network's median lies near 0.001, which bins must be well below."""
+"""Bins of doubt in [0, 1]: much narrower than 0.001, a typical median of a trained network."""
 
 
 class EntropyThresholds:
     """Median doubt of every class over all images of a step, from a histogram.
 
-    Doubt is u = −Σ_c p_c·log p_c / log K, the old network's entropy over its largest. Every process adds the images
-    it has scanned.
+    Doubt is u = −Σ_c p_c·log p_c / log K, the old network's entropy over its largest possible value. Every process
+    adds the images that it scans.
     """
 
     def __init__(self, classes: int, device: torch.device | None = None) -> None:
@@ -26,7 +26,7 @@ class EntropyThresholds:
 
     @torch.no_grad()
     def add(self, assignment: Assignment, unlabelled: Tensor) -> None:
-        """Take in a batch; ``unlabelled`` (B, H, W) bool marks the pixels that count."""
+        """Add a batch; ``unlabelled`` (B, H, W) bool marks the pixels that count."""
         assert assignment.doubt is not None, "thresholds are of doubt"
         level = (assignment.doubt[unlabelled] * LEVELS).long().clamp(0, LEVELS - 1)
         cell = assignment.labels[unlabelled] * LEVELS + level
@@ -35,10 +35,10 @@ class EntropyThresholds:
     def gather(self, floor: float) -> Tensor:
         r"""Return the thresholds (K,) over all processes, the same on each.
 
-            τ_c = max( median of u over the unlabelled pixels that the old network calls c, floor )
+            τ_c = max( median of u over the unlabelled pixels that the old network predicts as c, floor )
 
-        The median is the upper edge of the first bin at which half of the pixels are reached: at most a bin too large,
-        so that at least half of a class's pixels lie below it. A class without a pixel has the floor.
+        The median is the upper edge of the first bin at which the cumulative count reaches half of the pixels, so at
+        least half of a class's pixels lie below it. A class without a pixel has the floor.
         """
         count = global_sum(self.histogram).cumsum(1)
         # Bins whose cumulative count is below half are wholly below the median's.
@@ -49,14 +49,14 @@ class EntropyThresholds:
 
 @torch.no_grad()
 def sure_labels(assignment: Assignment, thresholds: Tensor) -> Tensor:
-    """Labels (B, H, W) of the old network where its doubt is below its class's threshold (K,), else IGNORE."""
+    """Return labels (B, H, W) where the doubt is below the threshold (K,) of their class, else IGNORE."""
     assert assignment.doubt is not None, "thresholds are of doubt"
     return assignment.labels.where(assignment.doubt < thresholds[assignment.labels], IGNORE)
 
 
 @torch.no_grad()
 def kept_share(targets: Tensor, unlabelled: Tensor) -> Tensor:
-    """Share (B,) of every image's unlabelled pixels that have a target; 1 where none is unlabelled.
+    """Return the share (B,) of every image's unlabelled pixels that have a target; 1 where none is unlabelled.
 
     Shapes: targets (B, H, W) int64 with IGNORE; unlabelled (B, H, W) bool.
     """

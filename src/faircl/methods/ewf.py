@@ -1,4 +1,4 @@
-"""EWF, endpoints weight fusion: after a step the network is moved back towards what it was. Xiao et al., CVPR 2023."""
+"""EWF, endpoints weight fusion: after a step old and new weights are averaged. Xiao et al., CVPR 2023."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from faircl.methods.base import StepContext
+from faircl.methods.base import Needs, StepContext
 from faircl.methods.wrapper import Wrapper, WrapperConfig
 from faircl.models.segmenter import Segmenter
 
@@ -27,17 +27,17 @@ class EWF(Wrapper):
     keep what they have learned, counters (integers) stay as they are. On domain steps α is ``domain_alpha`` and
     nothing is frozen.
 
-    What the inner method takes at the end of a step (REMINDER's prototypes) is of the network before fusion.
+    What the inner method computes at the end of a step (REMINDER's prototypes) uses the network before fusion.
 
-    The old weights are held during the step, one more copy of the network on its device. They are no state: a step
-    that was cut short starts again from its beginning.
+    The old weights are held during the step: one more copy of the network on its device. They are not saved, because an
+    interrupted step is trained again from its beginning.
     """
 
     Config = EWFConfig
     name = "ewf"
     summary = "another method, its weights averaged with the old ones after every step"
     paper = "EWF, CVPR 2023"
-    needs = "what the method inside needs, and a copy of the old weights"
+    needs = Needs("what the inner method needs, and a copy of the old weights")
 
     def __init__(self, config: EWFConfig, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -45,16 +45,16 @@ class EWF(Wrapper):
         self._old: dict[str, Tensor] = {}
 
     def begin_step(self, context: StepContext) -> None:
-        """Keep the old weights, let the classifier grow, then freeze its old heads."""
+        """Keep the old weights, grow the classifier, then freeze its old heads."""
         state = context.model.state_dict() if context.step > 0 else {}
-        # Before growth: the inner method's start may move the background's bias.
+        # Before growth: the inner method's ``init`` may change the background's bias.
         self._old = {name: value.detach().clone() for name, value in state.items() if value.is_floating_point()}
         super().begin_step(context)
         if self.config.freeze_old and context.step > 0 and context.classes > context.old_classes:
             context.model.classifier.heads[:-1].requires_grad_(False)
 
     def end_step(self, context: StepContext) -> None:
-        """Fuse the weights once the inner method has done its own."""
+        """End the inner method's step, then fuse the weights."""
         super().end_step(context)
         fuse(context.model.state_dict(), self._old, self.alpha(context))
         self._old = {}
@@ -67,6 +67,6 @@ class EWF(Wrapper):
 
 @torch.no_grad()
 def fuse(state: dict[str, Tensor], old: dict[str, Tensor], alpha: float) -> None:
-    """Set state ← old + α·(state − old) in place, by name; what has not moved then stays exactly as it is."""
+    """Set state ← old + α·(state − old) in place, by name; equal values stay exactly equal."""
     for name, value in old.items():
         state[name].copy_(torch.lerp(value, state[name], alpha))

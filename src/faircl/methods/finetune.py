@@ -1,4 +1,4 @@
-"""Fine-tuning: plain cross-entropy at every step. The lower bound: it forgets."""
+"""Fine-tuning: plain cross-entropy at every step. The lower bound of continual methods."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ class FineTune(Method):
     name = "finetune"
     summary = "cross-entropy on the step's labels alone; forgets"
     paper = "lower bound of every table"
-    uses_stages = False
-    takes_short_logits = True
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy on the step's labels."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import Field
 from torch import Tensor
 
@@ -26,6 +28,7 @@ class ILT(LwF):
     name = "ilt"
     summary = "LwF, and the backbone's features kept close"
     paper = "ILT, ICCVW 2019"
+    needs = replace(LwF.needs, stages=True)
 
     def __init__(self, config: ILTConfig, model: Segmenter) -> None:
         super().__init__(config, model)

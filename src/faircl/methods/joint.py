@@ -1,7 +1,8 @@
-"""Joint training: all classes at once, all labels. The upper bound."""
+"""Joint training: all classes at once with all labels. The upper bound of continual methods."""
 
 from __future__ import annotations
 
+from faircl.methods.base import Needs
 from faircl.methods.finetune import FineTune, FineTuneConfig
 
 
@@ -18,5 +19,5 @@ class Joint(FineTune):
     name = "joint"
     summary = "all classes in one step with all labels; what continual methods are measured against"
     paper = "upper bound of every table (offline)"
-    needs = "all labels of all steps"
+    needs = Needs("all labels of all steps")
     joint = True

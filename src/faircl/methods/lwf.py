@@ -1,4 +1,4 @@
-"""LwF, learning without forgetting: the old network's answer on old classes is kept.
+"""LwF, learning without forgetting: the old network's logits of old classes are distilled.
 
 Li and Hoiem, ECCV 2016; for segmentation as MiB's authors run it.
 """
@@ -13,7 +13,8 @@ from torch import Tensor
 from faircl.config.components import Init
 from faircl.loading.loader import Batch
 from faircl.losses.distillation import distillation
-from faircl.methods.base import MethodConfig, TeacherMethod, Terms, counted
+from faircl.methods.base import MethodConfig, TeacherMethod, Terms
+from faircl.methods.feature_grid import valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
 
 
@@ -26,13 +27,12 @@ class LwFConfig(MethodConfig):
 
 
 class LwF(TeacherMethod):
-    """L = CE(z, y) + λ · KD(z, z_old): old classes labelled background pull one way, distillation the other."""
+    """L = CE(z, y) + λ · KD(z, z_old); pixels of old classes are labelled background in y."""
 
     Config: ClassVar[type[MethodConfig]] = LwFConfig
     name = "lwf"
     summary = "cross-entropy and distillation of the old network's logits"
     paper = "LwF, ECCV 2016"
-    uses_stages = False
 
     def __init__(self, config: LwFConfig, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -42,6 +42,6 @@ class LwF(TeacherMethod):
         """Return cross-entropy and, where there is a teacher, distillation."""
         terms = {"seg": self.cross_entropy(out.logits, targets)}
         if old is not None and self.config.distill > 0:
-            valid = counted(batch, out.logits.shape[-2:])
+            valid = valid_pixels(batch, out.logits.shape[-2:])
             terms["distill"] = self.config.distill * distillation(out.logits, old.logits, valid)
         return terms

@@ -1,6 +1,8 @@
-"""LwF-MC: every class for itself, old ones by the old network's probability. iCaRL without its memory, CVPR 2017."""
+"""LwF-MC: a binary classifier per class, old ones distilled. iCaRL without its memory, CVPR 2017."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from pydantic import Field
 from torch import Tensor
@@ -8,7 +10,8 @@ from torch import Tensor
 from faircl.config.components import Init
 from faircl.loading.loader import Batch
 from faircl.losses.distillation import binary_distillation
-from faircl.methods.base import MethodConfig, TeacherMethod, Terms, counted
+from faircl.methods.base import MethodConfig, TeacherMethod, Terms
+from faircl.methods.feature_grid import valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
 
 
@@ -23,15 +26,14 @@ class LwFMCConfig(MethodConfig):
 class LwFMC(TeacherMethod):
     """L = Σ_c BCE(σ(z_c), [y = c]) + λ · Σ_{c old} BCE(σ(z_c), σ(z_old,c)), means over pixels.
 
-    Prediction by the largest logit is that by the largest sigmoid.
+    The class with the largest logit is the class with the largest sigmoid.
     """
 
     Config = LwFMCConfig
     name = "lwf-mc"
     summary = "binary cross-entropy per class, old classes by the old network's probability"
     paper = "LwF-MC (iCaRL), CVPR 2017"
-    uses_stages = False
-    sigmoid = True
+    needs = replace(TeacherMethod.needs, sigmoid=True)
 
     def __init__(self, config: LwFMCConfig, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -41,7 +43,7 @@ class LwFMC(TeacherMethod):
         """Return binary cross-entropy and, where there is a teacher, distillation."""
         terms = {"seg": self.binary_cross_entropy(out.logits, targets)}
         if old is not None and self.config.distill > 0:
-            valid = counted(batch, out.logits.shape[-2:])
+            valid = valid_pixels(batch, out.logits.shape[-2:])
             summed = old.logits.shape[1] * binary_distillation(out.logits, old.logits, valid)
             terms["distill"] = self.config.distill * summed
         return terms

@@ -1,9 +1,11 @@
-"""PLOP (CVPR 2021): pseudo labels for what the step hides, and local POD on features of every depth.
+"""PLOP (CVPR 2021): pseudo labels for unlabelled pixels, and local POD on features of every depth.
 
 L = 1/N · Σ_i f_{b(i)} · CE(z_i, ỹ_i) + √(|seen| / |new|) / L · ( λ_pod · Σ_l POD(l) + λ_logits · POD(logits) )
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -13,7 +15,7 @@ from faircl.labels import UNLABELLED
 from faircl.loading.loader import Batch
 from faircl.losses.pod import like_old_logits, local_pod
 from faircl.methods.assignment import Assignment, assign_by_softmax
-from faircl.methods.base import MethodConfig, Scanned, StepContext, TeacherMethod, Terms
+from faircl.methods.base import MethodConfig, ScannedBatch, StepContext, TeacherMethod, Terms
 from faircl.methods.entropy_labels import EntropyThresholds, kept_share, sure_labels
 from faircl.models.segmenter import Segmenter, SegOutput
 
@@ -37,65 +39,59 @@ class PLOP(TeacherMethod):
 
     An unlabelled pixel takes the old network's class c where its doubt u < τ_c, and is ignored elsewhere; τ_c is the
     median doubt over the step's images, at least ``threshold``. f_b is the share of image b's unlabelled pixels that
-    were kept: an image the old network does not know is trained on with care. POD compares the L maps of a network:
-    its stages, its embedding and, with the new classes added to the background's, its logits.
+    were kept: images that the old network is unsure about weigh less. POD compares the L maps of a network: its
+    stages, its embedding and, with the new classes added to the background's, its logits.
 
-    On domain steps no class is new and every pixel has its label: cross-entropy and POD alone, with √(|seen| / |new|)
-    taken as 1. Where a step hides no class (sequential setting) there are no pseudo labels either.
+    On domain steps no class is new and every pixel has its label: there is only cross-entropy and POD, with
+    √(|seen| / |new|) set to 1. Where a step hides no class (sequential setting) there are no pseudo labels either.
 
-    State: ``thresholds`` τ (K_old,), empty without pseudo labels; ``facts``, the step's old classes, all its classes,
-    its label of unlabelled pixels, whether it has pseudo labels and whether the data has a background; these are also
-    plain numbers, so that reading them never waits for a device.
+    State: ``thresholds`` τ (K_old,), empty without pseudo labels; the step's ``old_classes``, all its ``classes``, its
+    ``unlabelled_label``, whether it has ``pseudo`` labels and whether the data has a ``background`` class.
     """
 
     Config = PLOPConfig
     name = "plop"
     summary = "pseudo labels where the old network is sure; row and column means of features are kept"
     paper = "PLOP, CVPR 2021"
+    needs = replace(TeacherMethod.needs, stages=True)
+    saved_numbers = ("old_classes", "classes", "unlabelled_label", "pseudo", "background")
 
     thresholds: Tensor
-    facts: Tensor
 
     def __init__(self, config: PLOPConfig, model: Segmenter) -> None:
         super().__init__(config, model)
         self.config = config
         self.register_buffer("thresholds", torch.zeros(0))
-        self.register_buffer("facts", torch.tensor([0, 0, UNLABELLED, 0, 0]))
-        self.restored()
-
-    def restored(self) -> None:
-        """Read the step's facts back."""
-        self.old_classes, self.classes, self.unlabelled_label, self.pseudo, self.background = self.facts.tolist()
+        self.old_classes, self.classes, self.unlabelled_label = 0, 0, UNLABELLED
+        self.pseudo, self.background = False, False
 
     def step0_key(self) -> dict[str, object]:
-        """Every hyper-parameter is of later steps."""
+        """Return the name alone: every hyper-parameter acts on later steps only."""
         return {"method": {"name": self.config.name}}
 
     # Steps
 
     def needs_teacher(self, context: StepContext) -> bool:
-        """Ask for the old network where something is kept close to it or labelled by it."""
+        """Ask for the old network where POD or pseudo labels use it."""
         pod = self.config.pod > 0 or self.config.pod_logits > 0
-        return super().needs_teacher(context) and (pod or self.wants_scan(context))
+        return super().needs_teacher(context) and (pod or self.needs_scan(context))
 
     def begin_step(self, context: StepContext) -> None:
-        """Set the thresholds with the old model, then grow the classifier."""
-        pseudo = self.wants_scan(context)
-        facts = [context.old_classes, context.classes, context.unlabelled, int(pseudo), int(context.background)]
-        self.facts.copy_(torch.tensor(facts))
-        self.restored()
-        self._doubts = EntropyThresholds(context.old_classes if pseudo else 0, self.facts.device)
+        """Set the thresholds with the old network, then grow the classifier."""
+        self.old_classes, self.classes, self.unlabelled_label = context.old_classes, context.classes, context.unlabelled
+        self.pseudo, self.background = self.needs_scan(context), context.background
+        self._doubts = EntropyThresholds(context.old_classes if self.pseudo else 0, self.thresholds.device)
         super().begin_step(context)
-        self.thresholds = self._doubts.gather(self.config.threshold) if pseudo else self.thresholds.new_zeros(0)
+        self.thresholds = self._doubts.gather(self.config.threshold) if self.pseudo else self.thresholds.new_zeros(0)
         del self._doubts  # its histogram may be large
 
-    def wants_scan(self, context: StepContext) -> bool:
-        """Look at the step's images beforehand where they may hide an old class."""
+    def needs_scan(self, context: StepContext) -> bool:
+        """Ask for a scan where the step's images may hide an old class."""
         labelled = context.background and context.unlabelled == UNLABELLED
         return context.step > 0 and not context.domain and not labelled
 
-    def see(self, scanned: Scanned, context: StepContext) -> None:
-        """Count the old model's doubts about unlabelled pixels."""
+    def scan_batch(self, scanned: ScannedBatch, context: StepContext) -> None:
+        """Add the old network's doubt about unlabelled pixels to the histogram."""
         if self.pseudo:
             assignment = self._assignment(scanned.output, scanned.labels.shape[-2:])
             self._doubts.add(assignment, scanned.labels == context.unlabelled)
@@ -103,7 +99,7 @@ class PLOP(TeacherMethod):
     # Iterations
 
     def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
-        """Label unlabelled pixels by the old network where it is sure, and ignore the others."""
+        """Label unlabelled pixels by the old network where its doubt is below the threshold; ignore the others."""
         labels = super().targets(batch, out, old)
         if not self.pseudo:
             return labels
@@ -116,27 +112,27 @@ class PLOP(TeacherMethod):
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy and, where there is a teacher, POD."""
-        terms = {"seg": self.cross_entropy(out.logits, targets, pixel_weight=self._care(batch, targets))}
+        terms = {"seg": self.cross_entropy(out.logits, targets, pixel_weight=self._image_weight(batch, targets))}
         if old is None:
             return terms
-        # Logits count among the L maps even where they are switched off, or that would change the others' weight.
+        # Logits count among the L maps even where their weight is 0: the weight of the other maps must not change.
         scale = self._growth() / (len(out.stages) + 2)
         if self.config.pod > 0:
             pairs = zip((*out.stages, out.embedding), (*old.stages, old.embedding), strict=True)
             terms["pod"] = self.config.pod * scale * torch.stack([local_pod(new, was) for new, was in pairs]).sum()
         if self.config.pod_logits > 0:
-            logits = like_old_logits(out.logits, self.old_classes, bool(self.background))
+            logits = like_old_logits(out.logits, self.old_classes, self.background)
             terms["pod_logits"] = self.config.pod_logits * scale * local_pod(logits, old.logits)
         return terms
 
-    def _care(self, batch: Batch, targets: Tensor) -> Tensor | None:
-        """Return f of every image, spread over its pixels (B, H, W)."""
+    def _image_weight(self, batch: Batch, targets: Tensor) -> Tensor | None:
+        """Return f of every image, expanded to its pixels (B, H, W)."""
         if not self.pseudo:
             return None
         share = kept_share(targets, batch.labels == self.unlabelled_label)
         return share[:, None, None].expand(targets.shape)
 
     def _growth(self) -> float:
-        """√(|seen| / |new|): the more there is to lose and the less to learn, the more is kept."""
+        """Return √(|seen| / |new|), or 1 where no class is new."""
         new = self.classes - self.old_classes
         return float((self.classes / new) ** 0.5) if new > 0 else 1.0

@@ -1,4 +1,4 @@
-"""RCIL, representation compensation: a frozen branch beside a trained one, and pooled features kept. CVPR 2022.
+"""RCIL, representation compensation: a frozen branch beside a trained one; pooled features are distilled. CVPR 2022.
 
 L = CE_unbiased(z, y) + λ_kd · KD_unbiased(z, z_old) + √(|seen| / |new|) · (SP + CP)
 SP = 1/(S + 2) · ( λ_s · ( Σ_{l≤S} P(stage l) + P(embedding) ) + λ_s' · P(logits) )
@@ -7,6 +7,7 @@ CP = 1/(S + 1) · ( λ_c · Σ_{l≤S} Q(stage l) + λ_c' · Q(embedding) )
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -56,15 +57,15 @@ class RCILConfig(MiBConfig):
 class RCIL(MiB):
     """MiB's losses, pooled distillation, and two branches per 3×3 convolution while a step trains.
 
-    At the first step both branches train, from the same weights. After every step they are folded into one, exactly;
-    at the next that one is the first branch, frozen whole, and the second goes on training. In training a channel is
-    that of one branch or the mean of both, by chance (see ``faircl.models.parallel_branches``).
+    At the first step both branches train, from the same weights. After every step they are folded into one
+    convolution, exactly; at the next step it becomes the first branch, which is frozen, and the second is trained
+    further. In training each channel is randomly taken from one branch or the mean of both (see
+    ``faircl.models.parallel_branches``).
 
     P and Q compare maps of the new network with those of the old: means of squared features over windows of pixels,
-    and over neighbouring channels. Domain steps have neither distillation of logits nor a new class: √(|seen| / |new|)
-    is taken as 1.
+    and over neighbouring channels. Domain steps have no distillation of logits, and √(|seen| / |new|) is set to 1.
 
-    State: MiB's, and with ``branch: kept`` the second branches, which are empty while they train; in their names /
+    State: MiB's and, with ``branch: kept``, the second branches, which are empty during a step; in their names /
     stands for a dot.
     """
 
@@ -72,7 +73,9 @@ class RCIL(MiB):
     name = "rcil"
     summary = "a frozen and a trained branch per 3×3 convolution, folded after every step; pooled features are kept"
     paper = "RCIL, CVPR 2022"
-    needs = "a frozen copy of the old network, run on every batch; two branches per 3×3 convolution while it trains"
+    needs = replace(
+        MiB.needs, words=f"{MiB.needs.words}; two branches per 3×3 convolution while a step trains", stages=True
+    )
 
     config: RCILConfig
 
@@ -90,19 +93,19 @@ class RCIL(MiB):
             self.kept.register_buffer(_flat(name), torch.zeros(0))
 
     def step0_key(self) -> dict[str, object]:
-        """Every weight is of later steps; what is kept of the first one depends on ``branch``."""
+        """Return name and ``branch``, which sets what the first step saves; the weights act on later steps only."""
         return {"method": {"name": self.config.name, "branch": self.config.branch}}
 
     # Steps
 
     def needs_teacher(self, context: StepContext) -> bool:
-        """Ask for the old network where something is kept close to it."""
+        """Ask for the old network where a distillation term uses it."""
         c = self.config
         weights = [c.spatial, c.spatial_logits, c.channel, c.channel_embedding, 0 if context.domain else c.distill]
         return super().needs_teacher(context) and any(weight > 0 for weight in weights)
 
     def begin_step(self, context: StepContext) -> None:
-        """Grow the classifier, then open the branches."""
+        """Grow the classifier, then split convolutions into two branches."""
         super().begin_step(context)
         later = context.step > 0
         self._open = TwoBranches(context.model, self.units, frozen=later, seed=context.seed, step=context.step)
@@ -133,14 +136,14 @@ class RCIL(MiB):
             return terms
         c = self.config
         growth = float((out.logits.shape[1] / new) ** 0.5) if new > 0 else 1.0
-        # Maps count even where their weight is zero, or that would change the others'.
+        # Maps count even where their weight is 0: the weight of the other maps must not change.
         spatial, channel = growth / (len(out.stages) + 2), growth / (len(out.stages) + 1)
         stages, embeddings = list(zip(out.stages, old.stages, strict=True)), (out.embedding, old.embedding)
         if c.spatial > 0:
             pairs = [*stages, embeddings]
             terms["spatial"] = c.spatial * spatial * torch.stack([spatial_pooled(*pair) for pair in pairs]).sum()
         if c.spatial_logits > 0:
-            logits = like_old_logits(out.logits, known, bool(self.background))
+            logits = like_old_logits(out.logits, known, self.background)
             terms["spatial_logits"] = c.spatial_logits * spatial * spatial_pooled(logits, old.logits)
         if c.channel > 0:
             terms["channel"] = c.channel * channel * torch.stack([channel_pooled(*pair) for pair in stages]).sum()
@@ -150,5 +153,5 @@ class RCIL(MiB):
 
 
 def _flat(name: str) -> str:
-    """Buffers' names hold no dots."""
+    """Return a name without dots, which names of buffers must not contain."""
     return name.replace(".", "/")

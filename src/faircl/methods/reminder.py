@@ -1,9 +1,11 @@
-"""REMINDER (CVPR 2022): PLOP, and on a new class's pixels the old classes that look like it are distilled.
+"""REMINDER (CVPR 2022): PLOP, and on pixels of a new class distillation of the old classes similar to it.
 
 L = L_PLOP + λ_csw · CSW-KD
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -12,7 +14,9 @@ from torch import Tensor
 from faircl.loading.loader import Batch
 from faircl.losses.latent import class_sums
 from faircl.losses.similarity import class_similarity, similarity_distillation
-from faircl.methods.base import ClassMeans, StepContext, Terms, to_stride
+from faircl.methods.base import StepContext, Terms
+from faircl.methods.class_means import ClassMeans
+from faircl.methods.feature_grid import to_stride
 from faircl.methods.plop import PLOP, PLOPConfig
 from faircl.models.segmenter import Segmenter, SegOutput
 
@@ -31,21 +35,22 @@ class REMINDERConfig(PLOPConfig):
 class REMINDER(PLOP):
     """PLOP with class-similarity-weighted distillation (CSW-KD), from the second step on.
 
-    A new class is confused with old ones that look like it, and those are forgotten first. On pixels labelled with a
-    new class y, what the old network says of old class c is kept with weight r_{y,c}: the softmax over old classes of
-    the cosine of their prototypes p_c and μ_y, y's mean embedding in the batch. p_c is the mean embedding of c over the
-    images of the step that labelled it, by the network as that step left it; so a step ends with one more look at its
-    images. Background keeps the first step's prototype: later it hides old classes.
+    Old classes similar to a new one are forgotten first. On pixels labelled with a new class y, the old network's
+    probability of old class c is distilled with weight r_{y,c}: the softmax over old classes of the cosine of their
+    prototypes p_c and μ_y, y's mean embedding in the batch. p_c is the mean embedding of c over the images of the step
+    that labelled it, by the network after that step: every step ends with a scan of its images. Background keeps the
+    prototype of the first step, because at later steps it includes old classes.
 
-    Without a background class nothing changes but PLOP's part. Domain steps have no new class, so that PLOP's terms
-    remain alone. State: PLOP's; ``prototypes`` p (K, D) and ``ready`` (K,), whether a class had a pixel.
+    Without a background class only PLOP's part differs. Domain steps have no new class and only PLOP's terms.
+
+    State: PLOP's; ``prototypes`` p (K, D) and ``ready`` (K,), whether a class had a pixel.
     """
 
     Config = REMINDERConfig
     name = "reminder"
     summary = "PLOP, and on a new class's pixels distillation of the old classes that look like it"
     paper = "REMINDER, CVPR 2022"
-    needs = "a frozen copy of the old network, run on every batch; a prototype per class, by a look at a step's images"
+    needs = replace(PLOP.needs, words=f"{PLOP.needs.words}; a prototype per class, from a scan of a step's images")
 
     config: REMINDERConfig
     prototypes: Tensor
@@ -57,18 +62,18 @@ class REMINDER(PLOP):
         self.register_buffer("ready", torch.zeros(0, dtype=torch.bool))
 
     def step0_key(self) -> dict[str, object]:
-        """Every hyper-parameter is of later steps, but a first step without prototypes would leave none."""
+        """Return the name and whether the first step takes prototypes; other hyper-parameters act on later steps."""
         return {"method": {"name": self.config.name}, "prototypes": self.config.similarity > 0}
 
     # Steps
 
     def needs_teacher(self, context: StepContext) -> bool:
-        """Ask for the old network where PLOP does, or where new classes are distilled."""
+        """Ask for the old network where PLOP or CSW-KD uses it."""
         distils = self.config.similarity > 0 and context.step > 0 and context.classes > context.old_classes
         return distils or super().needs_teacher(context)
 
     def end_step(self, context: StepContext) -> None:
-        """Take the prototypes of the classes that the step has brought."""
+        """Take the prototypes of the step's new classes."""
         super().end_step(context)
         known = len(self.ready)
         if self.config.similarity == 0 or context.classes == known:
@@ -93,7 +98,7 @@ class REMINDER(PLOP):
         return terms
 
     def _distil(self, out: SegOutput, old: SegOutput, targets: Tensor) -> Tensor:
-        """Return CSW-KD, with the similarities of the moment."""
+        """Return CSW-KD, with the similarities of this batch."""
         labels = to_stride(targets, out.embedding.shape[-2:])
         means = class_sums(out.embedding.detach(), labels, self.classes).means()[self.old_classes :]
         similarity = class_similarity(means, self.prototypes, self.ready, self.config.delta)

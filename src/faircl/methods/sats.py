@@ -1,4 +1,4 @@
-"""SATS, self-attention transfer: a class's pixels go on looking where the old network's looked. Qiu et al., 2023.
+"""SATS, self-attention transfer: the old network's mean attention of every class is distilled. Qiu et al., 2023.
 
 L = 1/N · Σ_i f_{b(i)} · CE(z_i, ỹ_i) + λ_kd · KD_unbiased(z, z_old) + λ_att / S · Σ_s AT(A_s, A_s,old)
 """
@@ -6,6 +6,7 @@ L = 1/N · Σ_i f_{b(i)} · CE(z_i, ỹ_i) + λ_kd · KD_unbiased(z, z_old) + λ
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -16,7 +17,8 @@ from faircl.loading.loader import Batch
 from faircl.losses.attention import attention_transfer, stage_ends
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.methods.balance import Balance
-from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms, counted, to_stride
+from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms
+from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.methods.plop import PLOP, PLOPConfig
 from faircl.models.segmenter import Segmenter, SegOutput
 
@@ -38,10 +40,10 @@ class SATSConfig(MethodConfig):
 class SATS(TeacherMethod):
     """Cross-entropy with PLOP's pseudo labels, MiB's distillation and attention transfer (AT) from the second step on.
 
-    ỹ, f and the start of new classes are those of PLOP, which is held here with its POD switched off. AT compares, at
-    the last block of each of the S stages, the mean attention row of every class that an image shows, background left
-    out. Classes are those of ỹ, brought to the grid of the block's queries (B, h·w) by nearest neighbour; pixels
-    without a label belong to none.
+    ỹ, f and the start of new classes are those of PLOP, which is an attribute here, with its POD switched off. AT
+    compares, at the last block of each of the S stages, the mean attention row of every class that an image shows,
+    without background. Classes are those of ỹ at the grid of the block's queries (B, h·w), by nearest neighbour;
+    ignored pixels belong to no class.
 
     Without a background class all classes are compared and the distillation is plain; on domain steps, where no class
     is new, unbiased and plain distillation are the same, and ỹ is the true label. A network must have one query per
@@ -52,8 +54,12 @@ class SATS(TeacherMethod):
     name = "sats"
     summary = "PLOP's pseudo labels, MiB's distillation; a class's mean attention is kept in every stage"
     paper = "SATS, 2023"
-    needs = "a frozen copy of the old network, run on every batch, and a network with attentions (segformer)"
-    needs_attentions = True
+    needs = replace(
+        TeacherMethod.needs,
+        words=f"{TeacherMethod.needs.words}, and a network with attentions (segformer)",
+        stages=True,  # their sizes
+        attentions=True,
+    )
 
     def __init__(self, config: SATSConfig, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -62,7 +68,7 @@ class SATS(TeacherMethod):
         self.plop = PLOP(PLOPConfig(init=config.init, threshold=config.threshold, pod=0, pod_logits=0), model)
 
     def step0_key(self) -> dict[str, object]:
-        """Every hyper-parameter is of later steps."""
+        """Return the name alone: every hyper-parameter acts on later steps only."""
         return {"method": {"name": self.config.name}}
 
     def set_balance(self, balance: Balance) -> None:
@@ -72,18 +78,18 @@ class SATS(TeacherMethod):
     # Steps
 
     def needs_teacher(self, context: StepContext) -> bool:
-        """Ask for the old network where something is kept close to it or labelled by it."""
+        """Ask for the old network where a distillation term or pseudo labels use it."""
         kept = self.config.distill > 0 or self.config.attention > 0
         return super().needs_teacher(context) and (kept or self.plop.needs_teacher(context))
 
     def begin_step(self, context: StepContext) -> None:
-        """Let PLOP set its thresholds and grow the classifier."""
+        """Begin PLOP's step, which sets its thresholds and grows the classifier."""
         self.plop.begin_step(context)
 
     # Iterations
 
     def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
-        """Return PLOP's labels."""
+        """Return PLOP's targets."""
         return self.plop.targets(batch, out, old)
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
@@ -92,7 +98,7 @@ class SATS(TeacherMethod):
         if old is not None and self.config.distill > 0:
             distil = unbiased_distillation if self.plop.background else distillation
             terms["distill"] = self.config.distill * distil(
-                out.logits, old.logits, counted(batch, out.logits.shape[-2:])
+                out.logits, old.logits, valid_pixels(batch, out.logits.shape[-2:])
             )
         if old is not None and self.config.attention > 0:
             terms["attention"] = self.config.attention * self._transfer(out, old, targets)
@@ -101,7 +107,7 @@ class SATS(TeacherMethod):
     def _transfer(self, out: SegOutput, old: SegOutput, targets: Tensor) -> Tensor:
         """Return the mean of AT over stages."""
         new, was = out.attentions, old.attentions
-        assert new is not None, "the engine asks for the attentions that needs_attentions wants"
+        assert new is not None, "the engine provides the attentions that needs asks for"
         assert was is not None, "of the old network too"
         first = int(self.plop.background)
         stages = [
@@ -116,7 +122,7 @@ def _sizes(stages: tuple[Tensor, ...]) -> list[tuple[int, int]]:
 
 
 def _check_attentions(model: Segmenter) -> None:
-    """Refuse a network whose attentions cannot be told apart by pixel; tried on the meta device, at no cost."""
+    """Refuse a network without one attention row per pixel; tried on the meta device, which computes nothing."""
     fitting = "set model.name to segformer, or to a vit without class and register tokens"
     if not model.has_attentions:
         raise UserError(f"Method 'sats' compares attentions, but network '{model.name}' has none; {fitting}.")

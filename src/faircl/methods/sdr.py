@@ -1,9 +1,11 @@
-"""SDR (CVPR 2021): the unbiased losses of MiB, and a latent space whose classes stay in place, close and apart.
+"""SDR (CVPR 2021): the unbiased losses of MiB, and terms that keep classes in feature space in place and apart.
 
 L = CE + λ_distill·KD + λ_match·L_match + λ_attract·L_attract + λ_repel·L_repel + λ_sparse·L_sparse
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from pydantic import Field
@@ -14,7 +16,8 @@ from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
 from faircl.loading.loader import Batch
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.losses.latent import attraction, class_sums, matching, repulsion, sparsity
-from faircl.methods.base import Method, MethodConfig, StepContext, Terms, counted, to_stride
+from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms
+from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
 
 
@@ -30,56 +33,50 @@ class SDRConfig(MethodConfig):
     sparse: float = Field(0.001, ge=0, description="weight of the sparsity of features; 0.001 was published")
 
 
-class SDR(Method):
+class SDR(TeacherMethod):
     """Terms on the encoder's output, from the second step on; the first is plain training that fills the prototypes.
 
-    State: ``prototypes`` (K, D), the mean feature of every class but the background over all batches that labelled it,
-    taken while the network was changing; ``count`` (K,), the pixels in it; ``facts``, the step's old classes, its
-    label of unlabelled pixels, whether the data has a background class and whether it is a domain step; these are also
-    plain numbers, so that reading them never waits for a device.
+    Background has no prototype: at later steps it includes old classes. It takes part in repulsion, where a step with
+    one class has no other class to be pushed from. Domain steps label every class, so there is nothing to match.
 
-    Background has no prototype: at later steps old classes hide in it. It does take part in repulsion, where a step of
-    one class has nothing else to be pushed from. Domain steps hide nothing, so there is nothing to match.
+    State: ``prototypes`` (K, D), the mean feature of every class but the background over all batches that labelled it,
+    taken while the network trained; ``count`` (K,), the pixels in it; the step's ``old_classes``, its
+    ``unlabelled_label``, whether the data has a ``background`` class and whether it is a ``domain`` step.
     """
 
     Config = SDRConfig
     name = "sdr"
     summary = "MiB's losses, and encoder features matched to prototypes, drawn together by class, apart and sparse"
     paper = "SDR, CVPR 2021"
-    needs = "a frozen copy of the old network, run on every batch; a prototype per class"
+    needs = replace(TeacherMethod.needs, words=f"{TeacherMethod.needs.words}; a prototype per class", stages=True)
+    saved_numbers = ("old_classes", "unlabelled_label", "background", "domain")
 
     prototypes: Tensor
     count: Tensor
-    facts: Tensor
 
     def __init__(self, config: SDRConfig, model: Segmenter) -> None:
         super().__init__(config, model)
         self.config = config
         self.register_buffer("prototypes", torch.zeros((0, model.stage_widths[-1])))
         self.register_buffer("count", torch.zeros(0, dtype=torch.int64))
-        self.register_buffer("facts", torch.tensor([0, UNLABELLED, 0, 0]))
-        self.restored()
-
-    def restored(self) -> None:
-        """Read the step's facts back."""
-        self.old_classes, self.unlabelled_label, self.background, self.domain = self.facts.tolist()
+        self.old_classes, self.unlabelled_label = 0, UNLABELLED
+        self.background, self.domain = False, False
 
     # Steps
 
     def needs_teacher(self, context: StepContext) -> bool:
-        """Ask for the old model's output where a term reads it."""
+        """Ask for the old network where a term uses it."""
         matches = self.config.match > 0 and not context.domain
-        return context.step > 0 and (self.config.distill > 0 or matches)
+        return super().needs_teacher(context) and (self.config.distill > 0 or matches)
 
     def step0_key(self) -> dict[str, object]:
-        """Return the name alone: the first step is plain training, which no hyper-parameter touches."""
+        """Return the name alone: every hyper-parameter acts on later steps only."""
         return {"method": {"name": self.name}}
 
     def begin_step(self, context: StepContext) -> None:
         """Grow the classifier and the prototypes."""
-        facts = [context.old_classes, context.unlabelled, int(context.background), int(context.domain)]
-        self.facts.copy_(torch.tensor(facts))
-        self.restored()
+        self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
+        self.background, self.domain = context.background, context.domain
         super().begin_step(context)
         new = context.classes - len(self.count)
         self.prototypes = torch.cat([self.prototypes, self.prototypes.new_zeros((new, self.prototypes.shape[1]))])
@@ -112,13 +109,13 @@ class SDR(Method):
     def _distill(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
         assert old is not None, "the engine runs the teacher that needs_teacher asks for"
         loss = unbiased_distillation if self.background and not self.domain else distillation
-        return loss(out.logits, old.logits, counted(batch, out.logits.shape[-2:]))
+        return loss(out.logits, old.logits, valid_pixels(batch, out.logits.shape[-2:]))
 
     def _old_labels(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
-        """Old classes at the encoder's stride (B, h, w): the old model's word where unlabelled, else the label.
+        """Return old classes at the encoder's stride (B, h, w): predicted by the old network where unlabelled.
 
-        Labels of old classes are there only under the sequential setting. What the old model calls background has no
-        prototype and so is not matched.
+        Only the sequential setting labels old classes. What the old network predicts as background is not matched,
+        because background has no prototype.
         """
         assert old is not None, "the engine runs the teacher that needs_teacher asks for"
         size = out.stages[-1].shape[-2:]
@@ -128,7 +125,7 @@ class SDR(Method):
 
     @torch.no_grad()
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
-        """Take the batch into the running means: p_c ← p_c + (Σ_{y_i=c} f_i − N_c·p_c) / (n_c + N_c)."""
+        """Add the batch to the running means: p_c ← p_c + (Σ_{y_i=c} f_i − N_c·p_c) / (n_c + N_c)."""
         features = out.stages[-1]
         labels = to_stride(targets, features.shape[-2:])
         if self.background:

@@ -1,9 +1,11 @@
-"""SSUL and SSUL-M (NeurIPS 2021): an unknown class beside background, over a network that no longer moves.
+"""SSUL and SSUL-M (NeurIPS 2021): an unknown class beside background, over a frozen network.
 
 L = 1/N · Σ_i Σ_{c ∈ classes ∪ {unknown}} BCE(σ(z_{i,c}), [ỹ_i = c])
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +15,7 @@ from torch import Tensor
 from faircl.config.components import Init
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
 from faircl.loading.loader import Batch
-from faircl.methods.base import Method, MethodConfig, StepContext, Terms
+from faircl.methods.base import Method, MethodConfig, Needs, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.seeding import seeded
 
@@ -30,64 +32,62 @@ class SSULConfig(MethodConfig):
 
 
 class SSUL(Method):
-    """Binary cross-entropy of every class and of ``unknown``; later only the newest head and that of unknown move.
+    """Binary cross-entropy of every class and of ``unknown``; later steps train only the newest and the unknown head.
 
     Unknown are the unlabelled pixels (background, or UNLABELLED where the data has none) that are salient; without
-    saliency maps, all of them. In prediction unknown counts as background (see ``GrowingClassifier``), so ``targets``
-    does not tell the two apart and ``losses`` does. Unlabelled pixels that are not salient stay background, or do not
-    count where there is none.
+    saliency maps, all of them. Salient are the pixels that ``batch.auxiliary`` marks. In prediction unknown counts as
+    background (see ``GrowingClassifier``), so ``targets`` does not separate the two and ``losses`` does. Unlabelled
+    pixels that are not salient stay background, or are ignored where there is none.
 
     On later steps backbone, decoder (with the statistics of their normalisation layers) and old heads are frozen. An
     unlabelled pixel takes the class that the old classifier gives the largest logit of all, unknown included, if that
-    is a foreground class and its sigmoid reaches ``threshold``. The old classifier is the one on the frozen
+    is a foreground class and its sigmoid reaches ``threshold``. The old classifier is applied to the frozen
     embedding: no second network runs. Logits are upsampled first.
 
-    Domain steps, and the sequential setting, hide no class: no pseudo labels. Domain steps add no head: all heads are
-    trained, over the frozen backbone and decoder.
+    Domain steps and the sequential setting hide no class, so there are no pseudo labels. Domain steps add no head: all
+    heads are trained, over the frozen backbone and decoder.
 
     State: ``old_weight`` (K_old + 1, D) and ``old_bias`` (K_old + 1,), the classifier before the step, unknown last;
-    empty without pseudo labels. ``unlabelled_label``, that of unlabelled pixels; also a plain number, so that reading
-    it never waits for a device.
+    empty without pseudo labels; ``unlabelled``, the label of unlabelled pixels.
     """
 
     Config = SSULConfig
     name = "ssul"
     summary = "background that may be a coming class is 'unknown'; new classifiers start from it, all else is frozen"
     paper = "SSUL, NeurIPS 2021"
-    uses_stages = False
-    needs = "nothing but the step's labels; with saliency maps (data.saliency) only what stands out is unknown"
-    uses_saliency = True
-    sigmoid = True
+    needs = Needs(
+        words="nothing but the step's labels; with saliency maps (data.saliency) only what stands out is unknown",
+        sigmoid=True,
+        auxiliary_map="saliency",
+    )
+    saved_numbers = ("unlabelled",)
 
     old_weight: Tensor
     old_bias: Tensor
-    unlabelled_label: Tensor
 
     def __init__(self, config: SSULConfig, model: Segmenter) -> None:
-        # Under transfer the usual start must leave the background's bias, which is frozen, as it is.
+        # Under transfer ``init`` must not change the background's bias, which is frozen.
         super().__init__(config.model_copy(update={"init": "random"}) if config.transfer else config, model)
         self.config = config
         self.register_buffer("old_weight", torch.zeros(0, model.embedding_width))
         self.register_buffer("old_bias", torch.zeros(0))
-        self.register_buffer("unlabelled_label", torch.tensor(UNLABELLED))
-        self.restored()
+        self.unlabelled = UNLABELLED
 
-    def restored(self) -> None:
-        """Read the label of unlabelled pixels back."""
-        self.unlabelled = int(self.unlabelled_label)
-        self.background = self.unlabelled == BACKGROUND
+    @property
+    def background(self) -> bool:
+        """Whether the data has a background class."""
+        return self.unlabelled == BACKGROUND
 
     def step0_key(self) -> dict[str, object]:
-        """Every hyper-parameter is of later steps, and so is the memory."""
+        """Return the name alone: every hyper-parameter, and the memory, acts on later steps only."""
         return {"method": {"name": "ssul"}}
 
     # Steps
 
     def begin_step(self, context: StepContext) -> None:
-        """Keep the old classifier, grow it from the unknown class and freeze all else."""
+        """Keep the old classifier, grow it from the unknown class and freeze everything else."""
         model, classifier = context.model, context.model.classifier
-        self.unlabelled_label.fill_(BACKGROUND if context.background else UNLABELLED)
-        self.restored()
+        self.unlabelled = BACKGROUND if context.background else UNLABELLED
         if classifier.unknown is None:
             with seeded(context.seed, "unknown"):
                 classifier.add_unknown(context.background, model.mean.device)
@@ -103,7 +103,7 @@ class SSUL(Method):
                 classifier.init_from_unknown()
 
     def _keep_old(self, context: StepContext) -> None:
-        """Copy the classifier where the step may hide a class that it knows."""
+        """Copy the classifier where the step may hide an old class."""
         hides = not context.domain and not (context.background and context.unlabelled == UNLABELLED)
         self.old_weight, self.old_bias = self.old_weight[:0], self.old_bias[:0]
         if context.step > 0 and hides:
@@ -115,7 +115,7 @@ class SSUL(Method):
     # Iterations
 
     def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
-        """Give unlabelled pixels the old classifier's class where it is sure; the others stay background or ignored."""
+        """Give unlabelled pixels the old classifier's class where its sigmoid reaches the threshold."""
         labels = super().targets(batch, out, old)
         if len(self.old_weight) == 0:
             return labels
@@ -126,7 +126,7 @@ class SSUL(Method):
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return the binary cross-entropy of all classes and, as the last, of unknown."""
-        if out.unknown is None:  # evaluation mode: the network itself has made it background
+        if out.unknown is None:  # evaluation mode: the network has merged it into background
             return {"seg": self.binary_cross_entropy(out.logits, targets)}
         unknown = self.unknown(batch, targets)
         logits = torch.cat([out.logits, out.unknown], 1)
@@ -136,7 +136,7 @@ class SSUL(Method):
         """Return which pixels (B, H, W) are unknown: unlabelled, without a pseudo label, and salient."""
         bare = targets == (BACKGROUND if self.background else IGNORE)
         unknown = (batch.labels == self.unlabelled) & bare
-        return unknown if batch.salient is None else unknown & batch.salient
+        return unknown if batch.auxiliary is None else unknown & batch.auxiliary
 
 
 @torch.no_grad()
@@ -162,11 +162,10 @@ class SSULMConfig(SSULConfig):
 
 
 class SSULM(SSUL):
-    """SSUL with old images in every batch, whose labels are those of the step they come from."""
+    """SSUL with images of earlier steps in every batch, labelled as in their own step."""
 
     Config = SSULMConfig
     name = "ssul-m"
     summary = "ssul with a memory of old images"
     paper = "SSUL-M, NeurIPS 2021"
-    needs = "a replay memory (memory.images)"
-    needs_memory = True
+    needs = replace(SSUL.needs, words="a replay memory (memory.images)", memory=True)

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
 
+from faircl.data.auxiliary_maps import AuxiliaryMaps
 from faircl.data.images import ImageReading
 from faircl.data.saliency import SaliencyMaps
 from faircl.data.sample import SegmentationData
@@ -35,8 +36,8 @@ class ReaderConfig(BaseModel):
         """Return the same configuration with every path absolute, for a record that outlives the present folder."""
         return self
 
-    def saliency_maps(self) -> SaliencyMaps | None:
-        """Return the saliency maps of the training images, where there are any."""
+    def auxiliary_maps(self, name: str | None) -> AuxiliaryMaps | None:
+        """Return the auxiliary maps of a name for the training images, where there are any."""
         return None
 
 
@@ -72,9 +73,11 @@ class FileConfig(ReaderConfig):
         folders = {"root": self.root, "saliency": self.saliency}
         return self.model_copy(update={name: _absolute(path) for name, path in folders.items() if path is not None})
 
-    def saliency_maps(self) -> SaliencyMaps | None:
-        """Return the saliency maps of the training images, where a folder of them was given."""
-        return None if self.saliency is None else SaliencyMaps(_absolute(self.saliency))
+    def auxiliary_maps(self, name: str | None) -> AuxiliaryMaps | None:
+        """Return the auxiliary maps of a name for the training images, where their folder was given."""
+        if name != "saliency" or self.saliency is None:
+            return None
+        return SaliencyMaps(_absolute(self.saliency))
 
     def image_reading(self) -> ImageReading:
         """Return how images are read."""

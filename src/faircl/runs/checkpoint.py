@@ -1,4 +1,4 @@
-"""A step's model and method on disk: safetensors for numbers, JSON for what they mean."""
+"""A step's model and method on disk: tensors as safetensors, plain values as JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from faircl.errors import UserError
-from faircl.methods.base import Method, restore_buffers
+from faircl.methods.base import Method
+from faircl.methods.state import MethodState, load_method_state, method_state
 from faircl.models.segmenter import Segmenter
 from faircl.scenario import Scenario
+
+METHOD_FORMAT = 2
 
 
 def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, step: int) -> None:
@@ -30,15 +33,17 @@ def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, 
         "scenario_sha256": scenario.sha256,
     }
     _save(path, "model", model.state_dict(), about_model)
-    _save(path, "method", method.state_dict(), {"format": 1, "method": method.name, "step": step})
+    state = method_state(method)
+    about_method = {"format": METHOD_FORMAT, "method": method.name, "step": step, "numbers": state.numbers}
+    _save(path, "method", state.tensors, about_method)
 
 
 def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
-    """Load a step's checkpoint into a network without classes yet, and into its method."""
+    """Load a step's checkpoint into a network that has no classes yet and, unless it is None, into its method."""
     about = _read_json(path / "model.json")
     heads = about.get("heads")
     if not isinstance(heads, list) or not all(isinstance(size, int) and size > 0 for size in heads):
-        raise UserError(f"{path / 'model.json'} says nothing sensible of the heads; the file is damaged.")
+        raise UserError(f"{path / 'model.json'} has no valid list of heads; the file is damaged.")
     if about.get("step") != int(path.name):
         raise UserError(f"{path / 'model.json'} is of step {about.get('step')}, not of step {int(path.name)}.")
     for size in heads:
@@ -53,10 +58,25 @@ def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
             f"{path / 'model.safetensors'} does not fit network '{model.name}': {_first_line(error)}"
         ) from None
     if method is not None:
-        try:
-            restore_buffers(method, _load(path / "method.safetensors"))
-        except ValueError as error:
-            raise UserError(f"{path / 'method.safetensors'}: {error}.") from None
+        _load_method(path, method)
+
+
+def _load_method(path: Path, method: Method) -> None:
+    about = _read_json(path / "method.json")
+    if about.get("format") == 1:
+        raise UserError(
+            f"{path} was saved by an earlier version of faircl, whose method state this version cannot load; finish "
+            "the run with that version, or start a new run in another folder. Its finished steps can be evaluated."
+        )
+    if about.get("format") != METHOD_FORMAT or not isinstance(about.get("numbers"), dict):
+        raise UserError(
+            f"{path / 'method.json'} is not of format {METHOD_FORMAT} or has no numbers; a newer version of faircl has "
+            "saved it, or the file is damaged."
+        )
+    try:
+        load_method_state(method, MethodState(_load(path / "method.safetensors"), about["numbers"]))
+    except ValueError as error:
+        raise UserError(f"The method state in {path} cannot be loaded: {error}; the files are damaged.") from None
 
 
 def _save(path: Path, name: str, state: dict[str, Tensor], about: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
-"""FairCL (NeurIPS 2023): the method, its hyper-parameters, and the measurement of Proposition 1."""
+"""FairCL (NeurIPS 2023): its hyper-parameters, the method, and the measurement of Proposition 1."""
 
-from faircl.methods.faircl.method import FairCL, FairCLConfig
+from faircl.methods.faircl.config import FairCLConfig
+from faircl.methods.faircl.method import FairCL
 
 __all__ = ["FairCL", "FairCLConfig"]

@@ -1,4 +1,4 @@
-"""Both sides of the triangle inequality behind Proposition 1 of FairCL: measured, never minimised."""
+"""Both sides of the triangle inequality behind Proposition 1 of FairCL: measured, not minimised."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from torch import Tensor
 
 from faircl.distributed import global_mean
 from faircl.labels import IGNORE
+from faircl.precision import at_least_float32_dtype
 
 
 class Sides(NamedTuple):
-    """Both sides at every pixel, (B, h, w) each; ``valid`` says where they count."""
+    """Both sides at every pixel, and ``valid``, the pixels that count: (B, h, w) each."""
 
     moved: Tensor
     bound: Tensor
     valid: Tensor
 
     def means(self) -> dict[str, Tensor]:
-        """Means over the valid pixels of all processes; ``tightness`` is the mean of moved / bound."""
+        """Return means over the valid pixels of all processes; ``tightness`` is the mean of moved / bound."""
         tiny = torch.finfo(self.bound.dtype).tiny
-        # Where both are zero they are equal.
+        # 0 / 0 counts as 1: both sides are equal.
         ratio = (self.moved / self.bound.clamp_min(tiny)).where(self.bound > 0, 1.0)
         parts = {"moved": self.moved, "bound": self.bound, "tightness": ratio}
         count = self.valid.sum()
@@ -32,7 +33,7 @@ class Sides(NamedTuple):
 def both_sides(
     features: Tensor, old: Tensor, labels: Tensor, prototypes: Tensor, active: Tensor, order: float = 2.0
 ) -> Sides:
-    r"""How far features have moved since the step before, and the bound by way of their class's prototype.
+    r"""Return how far features have moved since the step before, and the bound through their class's prototype.
 
         moved_i = ℓ(f_i, f_i,old)  ≤  bound_i = ℓ(f_i, p_{y_i}) + ℓ(f_i,old, p_{y_i})
 
@@ -43,7 +44,7 @@ def both_sides(
     """
     if features.shape != old.shape:
         raise ValueError(f"features of one shape are compared, found {tuple(features.shape)} and {tuple(old.shape)}")
-    exact = torch.promote_types(features.dtype, torch.float32)
+    exact = at_least_float32_dtype(features)
     features, old, prototypes = features.to(exact), old.to(exact), prototypes.to(exact)
     valid = labels != IGNORE
     labels = labels.where(valid, 0)
