@@ -1,4 +1,4 @@
-"""Distillation: keep the old channels' probabilities where the model of the step before had them."""
+"""Distillation: the probabilities of old channels are kept close to those of the model of the step before."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from faircl.distributed import global_mean
 from faircl.loading.loader import Batch
-from faircl.methods.base import Method, MethodConfig, StepContext, Terms
+from faircl.methods.base import Method, MethodConfig, Needs, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 
 
@@ -25,13 +25,14 @@ class Distill(Method):
     name = "distill"
     summary = "cross-entropy, and old channels kept close to the model of the step before"
     paper = "an example of the documentation"
+    needs = Needs("a frozen copy of the old network, run on every batch")
 
     def __init__(self, config: DistillConfig, model: Segmenter) -> None:
         super().__init__(config, model)
         self.config = config
 
     def needs_teacher(self, context: StepContext) -> bool:
-        """Ask for the old model's output from the second step on."""
+        """Ask for the old network from the second step on."""
         return context.step > 0 and self.config.weight > 0
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
