@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.output import WIDE, Json, console, print_json
+from faircl.cli.output import Format, Json, Output, print_json
+from faircl.tables import Column, MeanStd, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from faircl.runs.run import Run
 
 MEASURES = ("old", "new", "all", "std", "rarest_third", "forgetting")
@@ -25,6 +24,7 @@ def compare(
     page: Annotated[
         Path | None, typer.Option("--page", readable=False, help="Also write comparison.html into this folder.")
     ] = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Put finished runs side by side, after their last step; runs of one label are averaged.
@@ -50,11 +50,12 @@ def compare(
     if as_json:
         print_json({"rows": rows, "notes": notes, "page": None if written is None else str(written)})
         return
-    console().print(_table(rows, named[0][1], wide=console().width >= WIDE))
+    output = Output(form)
+    output.table(_table(rows, named[0][1]))
     for note in notes:
-        console().print(note, markup=False, soft_wrap=True)
+        output.text(note)
     if written is not None:
-        print(f"page: {written}")
+        output.text(f"page: {written}")
 
 
 def _labelled(text: str) -> tuple[str, Path]:
@@ -126,27 +127,17 @@ def _settings(run: Run) -> dict[str, Any]:
     return tree
 
 
-def _table(rows: Sequence[dict[str, Any]], first: Run, wide: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(rows: Sequence[dict[str, Any]], first: Run) -> Table:
     several = any(len(row["runs"]) > 1 for row in rows)
-    shown, last = ("runs",) if several else (), ("worst",) if wide else ()
-    columns = ("method", *shown, "old", "new", "all", "STD", "rarest\nthird", "for-\ngetting", *last)
-    caption = f"IoU in percent after the last step, convention {first.final.convention}"
-    table = Table(title=Text(f"{first.task}, {first.model}"), caption=caption, header_style="bold", box=None)
-    for column in columns:
-        text = column in ("method", "worst")
-        table.add_column(column, no_wrap=not text, justify="left" if text else "right")
+    names = ("old", "new", "all", "STD", "rarest\nthird", "forgetting")
+    columns = [Column("method"), *([Column("runs", wrap=False)] if several else [])]
+    columns += [*(Column(name, 1, wrap=False) for name in names), Column("worst", detail=True)]
+    cells = []
     for row in rows:
-        numbers = [_number(row["mean"][name], row["spread"][name], len(row["runs"])) for name in MEASURES]
-        count = (str(len(row["runs"])),) if several else ()
-        worst = (Text(", ".join(row["worst"][:2])),) if wide else ()
-        table.add_row(Text(row["label"]), *count, *numbers, *worst)
-    return table
-
-
-def _number(mean: float, spread: float, runs: int) -> str:
-    if mean != mean:  # NaN: joint training has forgotten nothing
-        return "–"
-    return f"{mean:.1f}±{spread:.1f}" if runs > 1 else f"{mean:.1f}"
+        count = len(row["runs"])
+        pairs = [(row["mean"][name], row["spread"][name]) for name in MEASURES]
+        numbers = [MeanStd(mean, spread) if count > 1 else mean for mean, spread in pairs]
+        worst = ", ".join(row["worst"][:2]) or None
+        cells.append([row["label"], *([count] if several else []), *numbers, worst])
+    caption = f"IoU in percent after the last step, convention {first.final.convention}"
+    return Table(columns, cells, title=f"{first.task}, {first.model}", caption=caption)
