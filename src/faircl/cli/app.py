@@ -7,13 +7,15 @@ import os
 import sys
 import traceback
 import warnings
-from typing import Annotated, NoReturn
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 import faircl
 from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
-from faircl.errors import UserError
+from faircl.errors import RenamedSetting, UserError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT."""
@@ -62,6 +64,7 @@ def _main(
 def run() -> None:
     """Run the command line; turn a user's mistake into one sentence and exit code 2."""
     warnings.filterwarnings("ignore", message=".*decompression bomb")  # large pictures are read, too large ones refused
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign shows another in its place
     try:
@@ -84,6 +87,14 @@ def run() -> None:
         if not _several():
             raise
         _stop(traceback.format_exc(), 1)
+
+
+def _show_warning(show: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """Show a renamed setting as one line, other warnings as Python does."""
+    if not issubclass(category, RenamedSetting):
+        show(message, category, *where)
+    elif os.environ.get("RANK", "0") == "0":
+        print(f"faircl: note: {message}", file=sys.stderr)
 
 
 def _stopped() -> str:

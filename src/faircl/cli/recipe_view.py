@@ -9,7 +9,8 @@ from rich.text import Text
 
 from faircl.cli.output import Output
 from faircl.config.published import Entry, published
-from faircl.config.run import RunConfig, load_config, recipe_names, recipe_tree, unknown_recipe
+from faircl.config.recipes import recipe_names, recipe_tree, unknown_recipe
+from faircl.config.run import RunConfig, load_config
 from faircl.errors import UserError, unknown_name
 from faircl.registry import METHODS
 from faircl.tables import Column, Styled, Table
