@@ -25,6 +25,7 @@ from faircl.config.schema import (
     Section,
     TrainConfig,
 )
+from faircl.effects import Effect
 from faircl.errors import UserError, unknown_name
 from faircl.readers.base import ReaderConfig
 from faircl.registry import METHODS, MODELS, READERS, Registry
@@ -35,7 +36,7 @@ from faircl.validation import explain
 class RunConfig(Section):
     """Everything that defines a run."""
 
-    seed: int = Field(0, ge=0)
+    seed: Annotated[int, Effect.REPEAT] = Field(0, ge=0)
     data: SerializeAsAny[Annotated[ReaderConfig, BeforeValidator(READERS.parse_config)]]
     scenario: ScenarioConfig = ScenarioConfig()
     model: SerializeAsAny[Annotated[ModelConfig, BeforeValidator(MODELS.parse_config)]]

@@ -16,6 +16,7 @@ from faircl.metrics import forgetting
 from faircl.report import plots
 from faircl.report.pictures import comparison_strips, run_strips
 from faircl.report.run_tables import class_comparison_table, class_table, comparison_table, step_table
+from faircl.runs.comparability import comparison_warnings
 from faircl.runs.run import Run, load_run
 from faircl.tables import Table, show
 
@@ -120,7 +121,7 @@ def run_summary(run: Run) -> str:
         text.append(f"Averaged over the steps, the mean IoU is {_percent(run.average)}")
     text.append(f"Scored by the convention {final.convention}")
     if run.leaked > 0:
-        text.append(f"Mind that {_percent(100 * run.leaked)} of the last step's test images have been trained on")
+        text.append(f"Note that {_percent(100 * run.leaked)} of the last step's test images have been trained on")
     return ". ".join(text) + "."
 
 
@@ -137,16 +138,7 @@ def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
             leaders = [label for measure, label in known if show(measure, 1) == shown]
             if len(leaders) < len(known):
                 text.append(f"{what}: {' and '.join(leaders)}, {shown}\N{NO-BREAK SPACE}{unit}")
-    # Not the sha256 of the whole scenario: joint training has its own steps, yet is there to be compared with.
-    keys = ("labels_sha256", "task", "setting")
-    scenarios = {
-        (*(run.scenario.get(key) for key in keys), run.scenario.get("protocol", "classes"), run.final.convention)
-        for _, run in runs
-    }
-    if len(scenarios) > 1:
-        text.append("Mind that the runs differ in data, task, setting or convention: see the details below")
-    if any(run.leaked > 0 for _, run in runs):
-        text.append("Mind that runs were tested on images they have been trained on: see the details below")
+    text += [f"Note that {warning}" for warning in comparison_warnings([run for _, run in runs])]
     return ". ".join(text) + "."
 
 
