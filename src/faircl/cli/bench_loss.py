@@ -76,7 +76,7 @@ def bench_loss_command(
     options = LossOptions(precision, rounds, exact, channels_last)
     chosen = every_size(counts, sides, steps, batch)
     if plot is not None:
-        from faircl.report.data_plots import check_plot_file
+        from faircl.report.plot_files import check_plot_file
 
         plot = plot.expanduser()
         check_plot_file(plot)

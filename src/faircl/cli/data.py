@@ -90,7 +90,7 @@ def stats(
     given = [f"scenario.{key}={value}" for key, value in (("task", task), ("order", order)) if value is not None]
     config, scenario = settings(data, root, overrides=[*given, *(overrides or ())])
     if plot is not None:
-        from faircl.report.data_plots import check_plot_file
+        from faircl.report.plot_files import check_plot_file
 
         plot = plot.expanduser()
         check_plot_file(plot)

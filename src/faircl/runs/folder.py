@@ -10,8 +10,6 @@ process therefore leaves nothing that looks finished and is not.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -26,6 +24,7 @@ from faircl.errors import UserError
 from faircl.files import write_text, writing
 from faircl.runs.reading import CONFIG, ENVIRONMENT, METRICS, SCENARIO, Record, read_config, read_json, read_records
 from faircl.scenario import Scenario
+from faircl.tables import Column, Table
 
 
 class RunFolder:
@@ -166,11 +165,11 @@ class RunFolder:
     def write_records(self, records: list[Record]) -> None:
         """Replace metrics.jsonl, and metrics.csv made from its evaluations: a row per step and class."""
         self.write_text(METRICS, "".join(json.dumps(record) + "\n" for record in records))
-        table = io.StringIO()
-        columns = ("step", "id", "name", "learned_at", "iou", "error_rate", "pixels")
-        writer = csv.DictWriter(table, columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        for record in records:
-            if record["kind"] == "eval":
-                writer.writerows({"step": record["step"], **row} for row in record["classes"])
-        self.write_text("metrics.csv", table.getvalue())
+        columns = ("id", "name", "learned_at", "iou", "error_rate", "pixels")
+        rows = [
+            [record["step"], *(row[column] for column in columns)]
+            for record in records
+            if record["kind"] == "eval"
+            for row in record["classes"]
+        ]
+        self.write_text("metrics.csv", Table([Column(name) for name in ("step", *columns)], rows).csv())
