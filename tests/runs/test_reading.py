@@ -40,7 +40,7 @@ def test_an_unfinished_last_line_is_left_out(run_dir):
 def test_lines_without_kind_and_step_are_refused(run_dir, line):
     path = run_dir / "metrics.jsonl"
     path.write_text(f"{line}\n{path.read_text()}")
-    with pytest.raises(UserError, match="line 1 has no kind and step"):
+    with pytest.raises(UserError, match="line 1 is without a kind and a step"):
         load_run(run_dir)
 
 

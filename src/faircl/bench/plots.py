@@ -1,4 +1,4 @@
-"""What losses cost as a picture file: milliseconds and memory against numbers of classes and sizes of images."""
+"""Plot of what losses cost: milliseconds and memory against the number of classes and the size of images."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _panel(
 
 
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
-    """Set limits and ticks that a narrow range of values has too."""
+    """Set limits and ticks that also suit a narrow range of values."""
     if not values:
         axes.set_yticks([])
         axes.yaxis.set_minor_locator(NullLocator())

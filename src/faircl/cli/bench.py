@@ -1,4 +1,4 @@
-"""``faircl bench``: what things cost, as ratios within one run."""
+"""``faircl bench``: time and memory of training, compared within one run."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def step(
     ]
     chosen = _peers(peers or [])
     rows = bench_step(configs, METHODS, BenchSize(old, classes, iterations, rounds), ConsoleReporter(), chosen)
-    used = configs[0].train  # --set has the last word
+    used = configs[0].train  # --set may have changed them
     about = {"classes": classes, "old": old, "batch": used.batch, "size": used.crop, "precision": used.precision}
     if as_json:
         print_json({**about, "iterations": iterations, "rounds": rounds, "environment": environment()} | _json(rows))
@@ -176,7 +176,7 @@ def _peers(names: list[str]) -> list[Peer]:
 def _config(model: str, batch: int, size: int, precision: str, settings: list[str]) -> RunConfig:
     from faircl.config.run import resolve
 
-    # The data and the learning rate are of no account: images are random, and weights need not get anywhere.
+    # Any data and learning rate will do: images are random, and the trained network is not used.
     tree = {"data": "scenes", "model": "small", "method": "faircl", "optim": {"lr": 0.001}}
     train = {"batch": batch, "crop": size, "precision": precision}
     config = resolve(tree | {"train": train}, [f"model={model}", *settings])

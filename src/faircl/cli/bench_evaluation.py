@@ -1,4 +1,4 @@
-"""``faircl bench evaluation``: what the class of every pixel and its count cost."""
+"""``faircl bench evaluation``: time of the argmax at full resolution and of the confusion matrix."""
 
 from __future__ import annotations
 

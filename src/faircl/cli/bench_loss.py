@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from faircl.bench.timing import MapSize
 
 CLASSES = 151
-"""Classes at which a plot shows image sizes, where they are among those given."""
+"""Classes at which a plot compares image sizes, if they are among those given."""
 Classes = Annotated[list[int] | None, typer.Option(help="Channels; may be repeated. Default: 151.")]
 Sizes = Annotated[list[int] | None, typer.Option("--size", help="Side of an image; may be repeated. Default: 512.")]
 Strides = Annotated[
@@ -98,12 +98,12 @@ def bench_loss_command(
 
 
 def varying(sizes: list[MapSize]) -> tuple[str, ...]:
-    """Which of classes, size and stride differ: the columns that tables need."""
+    """Return which of classes, size and stride differ: those are columns of the table."""
     return tuple(key for key in ("classes", "size", "stride") if len({getattr(one, key) for one in sizes}) > 1)
 
 
 def title_of(sizes: list[MapSize], precision: str) -> str:
-    """Return what all rows have in common."""
+    """Return what all rows have in common, as the title of their table."""
     first, differ = sizes[0], varying(sizes)
     words = [f"{first.classes} classes"] if "classes" not in differ else []
     words.append(f"batch {first.batch}" + (f" of {first.size}×{first.size}" if "size" not in differ else ""))
@@ -112,7 +112,7 @@ def title_of(sizes: list[MapSize], precision: str) -> str:
 
 
 def caption_of(facts: dict[str, Any]) -> str:
-    """Return where and with what was timed."""
+    """Return hardware, version of torch and commit."""
     return f"{_where(facts)}; torch {facts['torch']}; commit {facts['commit'] or 'unknown'}"
 
 

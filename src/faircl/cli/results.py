@@ -1,4 +1,4 @@
-"""Results of runs as JSON for scripts and as tables for people."""
+"""Results of runs as JSON and as tables."""
 
 from __future__ import annotations
 

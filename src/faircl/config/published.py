@@ -1,7 +1,7 @@
-"""Published tables as printed, and the rows of them that a packaged recipe aims at.
+"""Published tables as printed, and the rows that a packaged recipe is to reproduce.
 
-They are the paper's, and for what it does not print those of other methods' authors. The numbers are their claims;
-nothing in them was measured with this package.
+Tables are from the FairCL paper or, for what it does not print, from the papers of other methods. The numbers are
+claims of their authors; none was measured with this package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The confusion matrix of a whole evaluation, and the per-class rates that follow from it.
 
-Every rate is a fraction in [0, 1] and NaN for a class without a single truth pixel: an absent class says nothing
-about the model, even where it was predicted, and is left out of every mean. MiB, PLOP and their successors do the
+Every rate is a fraction in [0, 1], and NaN for a class without a truth pixel, even if it was predicted; such a class is
+left out of every mean. MiB, PLOP and their successors do the
 same; SSUL and DKD count such a class as 0.
 """
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML file per run or comparison: opens offline, anywhere, years later."""
+"""One self-contained HTML file per run or comparison, readable offline."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_run_page(run_dir: Path) -> Path:
         summary=run_summary(run),
         steps=step_table(run),
         classes=class_table(run),
-        figures=[(caption, Markup(svg)) for caption, svg in figures],  # our own SVG: names in it are escaped
+        figures=[(caption, Markup(svg)) for caption, svg in figures],  # made by plots.py, which escapes names
         strips=run_strips(run),
     )
 
@@ -95,7 +95,7 @@ def write_comparison_page(out_dir: Path, runs: Sequence[tuple[str, Path]], table
 
 
 def run_summary(run: Run) -> str:
-    """Say the result of a run in a few plain sentences."""
+    """Return the result of a run in a few sentences."""
     final, groups = run.final, run.final.groups
     text = [
         f"On {run.task}, {run.method} with {run.model}, trained in {_count(len(run.steps), 'step')}, segments "
@@ -126,7 +126,7 @@ def run_summary(run: Run) -> str:
 
 
 def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
-    """Say which run leads in accuracy and in fairness, and whether the runs may be compared at all."""
+    """Return which run leads in accuracy and in fairness, and what keeps the runs from being comparable."""
     if len(runs) < 2:
         return run_summary(runs[0][1])
     text = []
@@ -151,7 +151,7 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 
 def _write(path: Path, template: str, **values: Any) -> Path:
-    """Render a template and put it in place at once: a reader never sees half a page."""
+    """Render a template into a file, which is written whole or not at all."""
     # autoescape for every template: class names, labels and configurations are user input.
     environment = Environment(
         loader=PackageLoader("faircl.report"),

@@ -1,11 +1,11 @@
-"""The run folder: what is written where, whole or not at all.
+"""The run folder and how it is written.
 
     config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html
     examples/0.image.png 0.truth.png …
     steps/00/model.safetensors model.json method.safetensors method.json examples/0.png …
 
-A file is written beside its place and moved there; a step's folder appears only when it is complete. A killed
-process therefore leaves nothing that looks finished and is not.
+A file is written beside its place and moved there; a step's folder appears only when it is complete. A killed process
+therefore leaves no file or step that is incomplete.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RunFolder:
             ) from None
         if not (self.path / CONFIG).is_file():
             raise UserError(f"Output folder {self.path} holds other files; choose an empty or new folder with --out.")
-        # Once a step is done, the weights it started from are not read again, and may have moved.
+        # After the first step its starting weights are not read again, so the file may have moved.
         begun = self.finished_steps() > 0
         ignored = {Effect.NONE, *([Effect.FIRST_STEP] if begun else [])}
         other = differing_settings(self.config().model_dump(mode="json"), config.model_dump(mode="json"), ignored)
@@ -152,7 +152,7 @@ class RunFolder:
         write_text(self.path / name, text)
 
     def write_step(self, step: int, write: Callable[[Path], None]) -> None:
-        """Let ``write`` fill a step's folder, then move it to its place in one stroke."""
+        """Let ``write`` fill a step's folder, then move it to its place."""
         final = self.step_path(step)
         beside = final.with_name(f".{final.name}.part")
         shutil.rmtree(beside, ignore_errors=True)

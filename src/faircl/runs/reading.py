@@ -82,7 +82,7 @@ def read_records(folder: Path) -> list[Record]:
                 break
             raise UserError(f"{path} is damaged: line {number} is not JSON ({error}); remove the line.") from None
         if not isinstance(record, dict) or not {"kind", "step"} <= record.keys():
-            raise UserError(f"{path} is damaged: line {number} has no kind and step; remove the line.")
+            raise UserError(f"{path} is damaged: line {number} is without a kind and a step; remove the line.")
         records.append(record)
     return records
 
