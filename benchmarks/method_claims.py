@@ -15,7 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from faircl.config.run import recipe_names
+from faircl.config.recipes import recipe_names
 
 BOUNDS = ("finetune", "joint")
 WITH_SEGFORMER = ("sats", "segformer-finetune", "segformer-joint")

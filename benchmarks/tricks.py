@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from faircl.cli import use_memory_well
+from faircl.cli import configure_allocator
 
-use_memory_well()
+configure_allocator()
 
 import torch  # noqa: E402
 

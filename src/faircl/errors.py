@@ -14,6 +14,10 @@ class UserError(Exception):
     """A mistake in data, configuration or environment that the user can mend."""
 
 
+class RenamedSetting(FutureWarning):
+    """A setting was given by its old name."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest known word, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

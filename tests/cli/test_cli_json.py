@@ -5,7 +5,8 @@ import json
 import pytest
 import yaml
 
-from faircl.config.run import load_config, recipe_names
+from faircl.config.recipes import recipe_names
+from faircl.config.run import load_config
 
 STEP = {"step", "miou", "std", "gap", "error_gap", "worst", "classes"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from faircl import cli
 
-ASK = "import os, faircl.cli as c; c.use_memory_well(); print(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))"
+ASK = "import os, faircl.cli as c; c.configure_allocator(); print(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))"
 
 
 def asked(**environment):

@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from faircl.config.run import RunConfig, load_config, parse_config, recipe_names, recipe_tree
+from faircl.config.recipes import recipe_names, recipe_tree
+from faircl.config.run import RunConfig, load_config, parse_config
 from faircl.errors import UserError
 
 MINIMAL = {"data": "scenes", "model": "small", "method": "finetune"}

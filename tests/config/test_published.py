@@ -11,7 +11,7 @@ import re
 import pytest
 
 from faircl.config.published import published, tables
-from faircl.config.run import recipe_names
+from faircl.config.recipes import recipe_names
 from faircl.errors import UserError
 
 GROUPS = {

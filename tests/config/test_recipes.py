@@ -12,7 +12,8 @@ import yaml
 from recipe_page import method_tables, page_tables
 
 from faircl.config.published import published, tables
-from faircl.config.run import load_config, recipe_names, recipe_tree
+from faircl.config.recipes import recipe_names, recipe_tree
+from faircl.config.run import load_config
 from faircl.errors import UserError
 from faircl.methods.faircl import FairCLConfig
 from faircl.scenario.tasks import step_sizes

@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 
 from faircl.config.published import published, tables
-from faircl.config.run import load_config, recipe_names, recipe_tree
+from faircl.config.recipes import recipe_names, recipe_tree
+from faircl.config.run import load_config
 from faircl.registry import METHODS
 
 DATA = ("ade", "cityscapes", "voc")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faircl.config.published import published
-from faircl.config.run import recipe_names, recipe_tree
+from faircl.config.recipes import recipe_names, recipe_tree
 from faircl.registry import METHODS
 
 DATA = {"ade": "ADE20K", "cityscapes": "Cityscapes", "voc": "Pascal VOC"}

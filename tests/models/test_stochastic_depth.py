@@ -41,6 +41,17 @@ def test_short_numbers_stay_short_but_rates_do_not_round():
     assert (out == 0).float().mean() == pytest.approx(0.001, abs=3e-4)  # steps of 1/256 would give 0 or 0.004
 
 
+@pytest.mark.parametrize("rate", [0.004, 0.02, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_mean_of_short_numbers_stays(rate, dtype):
+    torch.manual_seed(0)
+    out = StochasticDepth(rate).train()(torch.ones(400_000, 1, dtype=dtype))
+    kept = out[out > 0].double()
+    assert len(kept.unique()) <= 3
+    assert kept.mean() == pytest.approx(1 / (1 - rate), rel=1e-4)  # bf16 alone would be off by up to 0.004
+    assert len(kept) / len(out) == pytest.approx(1 - rate, abs=0.003)
+
+
 def test_nothing_is_dropped_in_evaluation_and_nothing_saved():
     module = StochasticDepth(0.5).eval()
     x = torch.randn(8, 3)

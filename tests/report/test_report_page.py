@@ -203,7 +203,7 @@ def test_comparison_minds_data_task_and_setting_but_not_the_steps(key, said, tmp
     first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b")
     _change_scenario(second, **{key: "other"})  # joint training differs in the sha256 of its steps alone
     _, page = read(write_comparison_page(tmp_path, [("x", first), ("y", second)]))
-    assert ("differ in data, task, setting or convention" in page.text) == said
+    assert ("differ in data, task, setting or protocol" in page.text) == said
 
 
 def test_pages_say_convention_domains_and_leaks(tmp_path, no_plots):

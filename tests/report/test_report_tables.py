@@ -3,11 +3,12 @@
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from faircl.tables import Column, Table, show
+from faircl.tables import Column, MeanStd, Styled, Table, show
 
 TABLE = Table(
     [Column("Method"), Column("all", best="max"), Column("STD", 1, best="min"), Column("pixels")],
@@ -55,7 +56,7 @@ def test_csv_reads_back_in_full_precision():
 
 def test_rich_shows_markup_as_it_is():
     console = Console(width=80, file=io.StringIO(), force_terminal=False)
-    console.print(TABLE.rich("Title [b]"))
+    replace(TABLE, title="Title [b]").print_to(console)
     text = console.file.getvalue()
     assert "[red]" in text
     assert "Title [b]" in text
@@ -91,3 +92,98 @@ def test_empty_table():
     table = Table([Column("a")], [])
     assert table.markdown() == "| a |\n| :-- |\n"
     assert table.csv() == "a\n"
+
+
+# Every kind of value: text, integer, mean and deviation, percent, factor, scientific, missing
+KINDS = Table(
+    [
+        Column("name\nof run"),
+        Column("n"),
+        Column("IoU", 1),
+        Column("share", 1, kind="percent"),
+        Column("time", kind="factor"),
+        Column("error", 0, kind="scientific"),
+    ],
+    [
+        ["a & <b>", 12345, MeanStd(1 / 3, 0.25), Styled(0.125, "red"), 1.5, 0.00012],
+        ["_c", None, 2.0, None, math.nan, None],
+    ],
+    title="Title #1",
+    caption="in % & more",
+)
+
+
+def test_markdown_of_every_kind():
+    assert KINDS.text("markdown") == (
+        "**Title #1**\n\n"
+        "| name of run | n | IoU | share | time | error |\n"
+        "| :-- | --: | --: | --: | --: | --: |\n"
+        "| a \\& \\<b\\> | 12,345 | 0.3±0.2 | 12.5% | 1.50× | 1e-04 |\n"
+        "| _c | – | 2.0 | – | – | – |\n"
+        "\nin % \\& more\n"
+    )
+
+
+def test_latex_of_every_kind():
+    assert KINDS.text("latex") == (
+        "% Title #1\n"
+        "\\begin{tabular}{lrrrrr}\n"
+        "\\toprule\n"
+        "name of run & n & IoU & share & time & error \\\\\n"
+        "\\midrule\n"
+        "a \\& \\textless{}b\\textgreater{} & 12,345 & 0.3$\\pm$0.2 & 12.5\\% & 1.50$\\times$ & 1e-04 \\\\\n"
+        "\\_c & -- & 2.0 & -- & -- & -- \\\\\n"
+        "\\bottomrule\n"
+        "\\end{tabular}\n"
+        "% in % & more\n"
+    )
+
+
+def test_csv_of_every_kind():
+    assert KINDS.text("csv") == (
+        "name of run,n,IoU,IoU std,share,time,error\n"
+        "a & <b>,12345,0.3333333333333333,0.25,0.125,1.5,0.00012\n"
+        "_c,,2.0,,,,\n"
+    )
+
+
+def test_html_of_every_kind():
+    head = ["n", "IoU", "share", "time", "error"]
+    rows = [["a &amp; &lt;b&gt;", "12,345", "0.3±0.2", "12.5%", "1.50×", "1e-04"], ["_c", "–", "2.0", "–", "–", "–"]]
+    lines = ["<table>", "<caption>Title #1; in % &amp; more</caption>", "<thead><tr>"]
+    lines += ['<th scope="col">name of run</th>', *(f'<th scope="col" class="number">{name}</th>' for name in head)]
+    lines += ["</tr></thead>", "<tbody>"]
+    for first, *others in rows:
+        numbers = [f'<td class="number">{text}</td>' for text in others]
+        lines += ["<tr>", f'<th scope="row">{first}</th>', *numbers, "</tr>"]
+    assert KINDS.text("html") == "\n".join([*lines, "</tbody>", "</table>"]) + "\n"
+    assert '<td class="number best">36.99</td>' in TABLE.html()
+
+
+def printed(table, width=80):
+    console = Console(width=width, file=io.StringIO(), force_terminal=False)
+    table.print_to(console)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_terminal_of_every_kind():
+    assert printed(KINDS) == [
+        "Title #1",
+        " name",
+        " of run        n      IoU  share   time  error",
+        " a & <b>  12,345  0.3±0.2  12.5%  1.50×  1e-04",
+        " _c            –      2.0      –      –      –",
+        "in % & more",
+    ]
+
+
+def test_a_narrow_terminal_leaves_details_out():
+    table = Table([Column("name", wrap=False), Column("x", detail=True), Column("y")], [["long name", 1.0, 2.0]])
+    assert printed(table) == [" name          x     y", " long name  1.00  2.00"]
+    assert printed(table, width=20) == [" name          y", " long name  2.00"]
+
+
+def test_groups_are_headings_on_the_terminal_and_a_column_elsewhere():
+    table = Table([Column("data"), Column("name")], [["voc", "a"], ["voc", "b"], ["ade", "c"]], grouped=True)
+    assert printed(table) == [" name", "", " voc", " a", " b", "", " ade", " c"]
+    assert table.csv() == "data,name\nvoc,a\nvoc,b\nade,c\n"

@@ -1,4 +1,4 @@
-"""What losses cost as a picture file: milliseconds and memory against numbers of classes and sizes of images."""
+"""Plot of what losses cost: milliseconds and memory against the number of classes and the size of images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from faircl.bench.loss import LossCost
-from faircl.report.data_plots import _FILE_STYLE, _save, check_plot_file
+from faircl.report.plot_files import FILE_STYLE, check_plot_file, save_plot
 from faircl.report.style import INK, WIDTH, distinct, legend, short
 
 Style = Literal["-", "--", ":", "-."]
@@ -33,7 +33,7 @@ def write_loss_costs(path: Path, title: str, rows: Sequence[LossCost], classes: 
     that could not be computed.
     """
     check_plot_file(path)
-    with matplotlib.rc_context(_FILE_STYLE):
+    with matplotlib.rc_context(FILE_STYLE):
         figure = Figure(figsize=(WIDTH, 6.0), layout="constrained")
         grid = figure.subplots(2, 2, sharex="col", sharey="row")
         for line, (words, measure) in zip(grid, _MEASURES.items(), strict=True):
@@ -45,7 +45,7 @@ def write_loss_costs(path: Path, title: str, rows: Sequence[LossCost], classes: 
         grid[1][1].set_xlabel(f"side of an image, at {classes} classes")
         grid[0][0].set_title(short(title, 110), loc="left", fontsize=10)
         legend(figure, _handles(rows))
-        _save(figure, path)
+        save_plot(figure, path)
 
 
 def _panel(
@@ -74,7 +74,7 @@ def _panel(
 
 
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
-    """Set limits and ticks that a narrow range of values has too."""
+    """Set limits and ticks that also suit a narrow range of values."""
     if not values:
         axes.set_yticks([])
         axes.yaxis.set_minor_locator(NullLocator())

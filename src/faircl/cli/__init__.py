@@ -11,16 +11,16 @@ ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC
 
 def main() -> None:
     """Entry point of the ``faircl`` command."""
-    use_memory_well()
+    configure_allocator()
     from faircl.cli.app import run
 
     run()
 
 
-def use_memory_well() -> None:
-    """Let a GPU's memory grow in place, unless somebody has chosen: recordings fill it without gaps then.
+def configure_allocator() -> None:
+    """Let CUDA memory segments grow, which wastes less of them, unless the user has set the allocator's options.
 
-    Must come before torch.
+    Must be called before torch is imported.
     """
     if sys.platform == "linux" and not any(name in os.environ for name in ALLOCATOR):
-        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # known to all versions
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"  # the name that all versions of torch know

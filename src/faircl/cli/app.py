@@ -1,4 +1,4 @@
-"""The typer application: every command is one short file away; a user's mistake is one sentence and exit code 2."""
+"""The typer application; a user's mistake becomes one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import os
 import sys
 import traceback
 import warnings
-from typing import Annotated, NoReturn
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 import faircl
 from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
-from faircl.errors import UserError
+from faircl.errors import RenamedSetting, UserError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 plus the number of SIGINT."""
 PIPE_CLOSED = 141
-"""Exit code when nobody reads the output any more: 128 plus the number of SIGPIPE."""
+"""Exit code when the reader of the output has closed it: 128 plus the number of SIGPIPE."""
 _TRAINING = ("train", "demo")
 
 app = typer.Typer(
@@ -62,19 +64,20 @@ def _main(
 def run() -> None:
     """Run the command line; turn a user's mistake into one sentence and exit code 2."""
     warnings.filterwarnings("ignore", message=".*decompression bomb")  # large pictures are read, too large ones refused
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a sign shows another in its place
+        sys.stdout.reconfigure(errors="replace")  # characters that the terminal cannot show are replaced
     try:
         app()
     except UserError as error:
-        _stop("faircl: " + str(error).replace("\n", "\\n"), 2)  # one line, whatever files are called
+        _stop("faircl: " + str(error).replace("\n", "\\n"), 2)  # one line, even if a file name holds a line break
     except KeyboardInterrupt:
         _stop(_stopped(), INTERRUPTED)
     except SystemExit as leave:
         if leave.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
             _stop(_stopped(), INTERRUPTED)
         raise
-    except BrokenPipeError:  # the reader of our output left, as `head` does
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PIPE_CLOSED)
     except OSError as error:  # a full or forbidden disk behind standard output, say
@@ -86,6 +89,14 @@ def run() -> None:
         _stop(traceback.format_exc(), 1)
 
 
+def _show_warning(show: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+    """Show a renamed setting as one line, other warnings as Python does."""
+    if not issubclass(category, RenamedSetting):
+        show(message, category, *where)
+    elif os.environ.get("RANK", "0") == "0":
+        print(f"faircl: note: {message}", file=sys.stderr)
+
+
 def _stopped() -> str:
     if sys.argv[1:2] and sys.argv[1] in _TRAINING:
         return "faircl: stopped; a training run keeps its finished steps and continues with --resume."
@@ -93,13 +104,13 @@ def _stopped() -> str:
 
 
 def _stop(text: str, code: int) -> NoReturn:
-    """Say why the command stops and leave; where there are several processes, say it once and let none wait."""
+    """Print why the command stops and exit; of several processes one prints, and none waits for the others."""
     if not _several():
         print(text, file=sys.stderr)
         sys.exit(code)
     from faircl.distributed import another_stopped, last_words
 
-    if code == 1 and another_stopped():  # what fails then is the connection to it
+    if code == 1 and another_stopped():  # this process failed because the connection to it broke
         code = 2
     else:
         last_words(text, lambda line: print(line, file=sys.stderr, flush=True))

@@ -1,4 +1,4 @@
-"""``faircl bench``: what things cost, as ratios within one run."""
+"""``faircl bench``: time and memory of training, compared within one run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import typer
 
 from faircl.cli.bench_evaluation import bench_evaluation_command
 from faircl.cli.bench_input import bench_input_command
-from faircl.cli.bench_loss import bench_loss_command
-from faircl.cli.output import WIDE, Json, Set, console, print_json
+from faircl.cli.bench_loss import bench_loss_command, caption_of
+from faircl.cli.output import Format, Json, Output, Set, print_json
 from faircl.errors import UserError
+from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from faircl.bench.peers import Peer
     from faircl.bench.step import StepTime
     from faircl.config.run import RunConfig
@@ -61,6 +60,7 @@ def step(
     iterations: Iterations = 20,
     rounds: Rounds = 3,
     settings: Set = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Time an update by plain cross-entropy and by FairCL (assigned labels, all terms): milliseconds and peak memory.
@@ -92,12 +92,12 @@ def step(
     ]
     chosen = _peers(peers or [])
     rows = bench_step(configs, METHODS, BenchSize(old, classes, iterations, rounds), ConsoleReporter(), chosen)
-    used = configs[0].train  # --set has the last word
+    used = configs[0].train  # --set may have changed them
     about = {"classes": classes, "old": old, "batch": used.batch, "size": used.crop, "precision": used.precision}
     if as_json:
         print_json({**about, "iterations": iterations, "rounds": rounds, "environment": environment()} | _json(rows))
     else:
-        console().print(_table(rows, about, environment()))
+        Output(form).table(_table(rows, about, environment()))
 
 
 @app.command()
@@ -117,6 +117,7 @@ def methods(
     iterations: Iterations = 20,
     rounds: Rounds = 3,
     settings: Set = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Time an update of every method at a later step: passes, milliseconds, peak memory, numbers kept.
@@ -160,7 +161,7 @@ def methods(
     if as_json:
         print_json({**about, "iterations": iterations, "rounds": rounds, "environment": environment()} | _json(rows))
     else:
-        console().print(_table(rows, about, environment()))
+        Output(form).table(_table(rows, about, environment()))
 
 
 def _peers(names: list[str]) -> list[Peer]:
@@ -175,7 +176,7 @@ def _peers(names: list[str]) -> list[Peer]:
 def _config(model: str, batch: int, size: int, precision: str, settings: list[str]) -> RunConfig:
     from faircl.config.run import resolve
 
-    # The data and the learning rate are of no account: images are random, and weights need not get anywhere.
+    # Any data and learning rate will do: images are random, and the trained network is not used.
     tree = {"data": "scenes", "model": "small", "method": "faircl", "optim": {"lr": 0.001}}
     train = {"batch": batch, "crop": size, "precision": precision}
     config = resolve(tree | {"train": train}, [f"model={model}", *settings])
@@ -192,37 +193,38 @@ def _json(rows: list[StepTime]) -> dict[str, Any]:
 
 
 def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -> Table:
-    from rich.table import Table
-
     title = "{classes} classes, {old} of them old; batch {batch} of {size}×{size}, {precision}".format(**about)
-    where = facts["gpu"] if facts["gpu"] != "none" else f"{facts['cpu']}, {facts['threads']} threads"
-    networks = {row.model for row in rows}
-    if len(networks) == 1:
-        title = f"{rows[0].model}; {title}"
-    first = ("network",) if len(networks) > 1 else ()
-    wide = console().width >= WIDE
-    spread = ("from", "to") if wide else ()
-    speed = ("speed",) if any(row.speed is not None for row in rows) else ()
-    columns = (*first, "method", "passes", "ms", *spread, "images/s", "peak GiB", "time", "memory", *speed, "kept")
-    caption = f"{where}; torch {facts['torch']}; commit {facts['commit'] or 'unknown'}"
-    table = Table(title=title, caption=caption, header_style="bold", box=None)
-    for column in columns:
-        text = column in ("network", "method")
-        table.add_column(column, no_wrap=column != "network", justify="left" if text else "right")
-    for row in rows:
-        memory = ("–", "–") if row.peak_gib is None else (f"{row.peak_gib:.2f}", f"{row.memory_ratio:.3f}×")
-        low, high = row.spread
-        table.add_row(
-            *((row.model,) if first else ()),
+    several = len({row.model for row in rows}) > 1
+    peers = any(row.speed is not None for row in rows)
+    columns = [
+        *([Column("network")] if several else []),
+        Column("method", wrap=False),
+        Column("passes", wrap=False),
+        Column("ms", 1, wrap=False),
+        Column("from", 1, wrap=False, detail=True),
+        Column("to", 1, wrap=False, detail=True),
+        Column("images/s", 1, wrap=False),
+        Column("peak GiB", wrap=False),
+        Column("time", 3, kind="factor", wrap=False),
+        Column("memory", 3, kind="factor", wrap=False),
+        *([Column("speed", kind="factor", wrap=False)] if peers else []),
+        Column("kept", wrap=False),
+    ]
+    cells = [
+        [
+            *([row.model] if several else []),
             row.method,
-            str(row.passes),
-            f"{row.milliseconds:.1f}",
-            *((f"{low:.1f}", f"{high:.1f}") if wide else ()),
-            f"{row.images_per_second:.1f}",
-            memory[0],
-            f"{row.time_ratio:.3f}×",
-            memory[1],
-            *((f"{row.speed:.2f}×" if row.speed else "–",) if speed else ()),
-            f"{row.extra:,}",
-        )
-    return table
+            row.passes,
+            row.milliseconds,
+            *row.spread,
+            row.images_per_second,
+            row.peak_gib,
+            row.time_ratio,
+            row.memory_ratio,
+            *([row.speed] if peers else []),
+            row.extra,
+        ]
+        for row in rows
+    ]
+    title = title if several else f"{rows[0].model}; {title}"
+    return Table(columns, cells, title=title, caption=caption_of(facts))

@@ -1,16 +1,15 @@
-"""``faircl bench evaluation``: what the class of every pixel and its count cost."""
+"""``faircl bench evaluation``: time of the argmax at full resolution and of the confusion matrix."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faircl.cli.bench_loss import CLASSES, Batch, Classes, Rounds, Sizes, Strides, caption_of, number, title_of, varying
-from faircl.cli.output import Json, console, print_json
+from faircl.cli.bench_loss import CLASSES, Batch, Classes, Rounds, Sizes, Strides, caption_of, title_of, varying
+from faircl.cli.output import Format, Json, Output, print_json
 from faircl.errors import UserError
+from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from faircl.bench.evaluation import EvaluationCost
     from faircl.bench.timing import MapSize
 
@@ -21,6 +20,7 @@ def bench_evaluation_command(
     strides: Strides = None,
     batch: Batch = 24,
     rounds: Rounds = 10,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Time what evaluation does to logits: argmax at full resolution, and the count of the confusion matrix.
@@ -52,25 +52,30 @@ def bench_evaluation_command(
         about = {"classes": counts, "sizes": sides, "strides": steps, "batch": batch, "rounds": rounds}
         print_json({**about, "environment": environment(), "rows": [row.to_json() for row in rows]})
     else:
-        console().print(_table(rows, chosen, environment()))
+        Output(form).table(_table(rows, chosen, environment()))
 
 
 def _table(rows: list[EvaluationCost], sizes: list[MapSize], facts: dict[str, Any]) -> Table:
-    from rich.table import Table
-
     first = varying(sizes)
-    table = Table(title=title_of(sizes, "fp32"), caption=caption_of(facts), header_style="bold", box=None)
-    for column in (*first, "work", "way", "ms", "extra GiB", "speed", "equal pixels"):
-        text = column in ("work", "way")
-        table.add_column(column, no_wrap=column != "way", justify="left" if text else "right")
-    for row in rows:
-        table.add_row(
-            *("–" if getattr(row, key) is None else str(getattr(row, key)) for key in first),
+    columns = [
+        *(Column(key, wrap=False) for key in first),
+        Column("work", wrap=False),
+        Column("way"),
+        Column("ms", wrap=False),
+        Column("extra GiB", 3, wrap=False),
+        Column("speed", kind="factor", wrap=False),
+        Column("equal pixels", 4, kind="percent", wrap=False),
+    ]
+    cells = [
+        [
+            *(getattr(row, key) for key in first),
             row.work,
             f"{row.way} ({row.note})" if row.note else row.way,
-            number(row.milliseconds, ".2f"),
-            number(row.extra_gib, ".3f"),
-            number(row.ratio, ".2f", "×"),
-            number(row.equal, ".4%"),
-        )
-    return table
+            row.milliseconds,
+            row.extra_gib,
+            row.ratio,
+            row.equal,
+        ]
+        for row in rows
+    ]
+    return Table(columns, cells, title=title_of(sizes, "fp32"), caption=caption_of(facts))

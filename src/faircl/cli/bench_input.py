@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.output import Json, console, print_json
+from faircl.cli.output import Format, Json, Output, print_json
 from faircl.errors import UserError
+from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from faircl.bench.input import InputSize, InputSpeed
 
 
@@ -28,6 +27,7 @@ def bench_input_command(
     noise: Annotated[
         float, typer.Option(min=0, help="Noise of the images, in levels of 255: the more, the larger their files.")
     ] = 9.0,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Time the input side: JPEGs and PNG masks on disk to augmented batches on the device, by every setting of train.
@@ -61,12 +61,10 @@ def bench_input_command(
         facts = {"jpeg_kilobytes": file_bytes / 1e3, "environment": environment()}
         print_json({**vars(about), **facts, "rows": [row.to_json() for row in rows]})
     else:
-        console().print(_table(rows, about, file_bytes, environment()))
+        Output(form).table(_table(rows, about, file_bytes, environment()))
 
 
 def _table(rows: list[InputSpeed], about: InputSize, file_bytes: float, facts: dict[str, Any]) -> Table:
-    from rich.table import Table
-
     title = (
         f"{about.width}×{about.height} JPEGs of {file_bytes / 1e3:.0f} kB and PNG masks; batch {about.batch} of "
         f"{about.size}×{about.size}"
@@ -76,16 +74,16 @@ def _table(rows: list[InputSpeed], about: InputSize, file_bytes: float, facts: d
         f"commit {facts['commit'] or 'unknown'}"
         + ("; what a GPU would do, resampling among it, is left out" if facts["gpu"] == "none" else "")
     )
-    table = Table(title=title, caption=caption, header_style="bold", box=None)
-    for column in ("way", "workers", "crops/s", "core ms/crop", "MB/s", "speed"):
-        table.add_column(column, no_wrap=True, justify="left" if column == "way" else "right")
-    for row in rows:
-        table.add_row(
-            row.way,
-            str(row.workers),
-            f"{row.crops_per_second:.0f}",
-            "–" if row.core_milliseconds is None else f"{row.core_milliseconds:.2f}",
-            f"{row.megabytes_per_second:.0f}",
-            f"{row.ratio:.2f}×",
-        )
-    return table
+    columns = [
+        Column("way", wrap=False),
+        Column("workers", wrap=False),
+        Column("crops/s", 0, wrap=False),
+        Column("core ms/crop", wrap=False),
+        Column("MB/s", 0, wrap=False),
+        Column("speed", kind="factor", wrap=False),
+    ]
+    cells = [
+        [row.way, row.workers, row.crops_per_second, row.core_milliseconds, row.megabytes_per_second, row.ratio]
+        for row in rows
+    ]
+    return Table(columns, cells, title=title, caption=caption)

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.output import Json, console, print_json
+from faircl.cli.output import Format, Json, Output, print_json
 from faircl.errors import UserError
+from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from faircl.bench.loss import LossCost
     from faircl.bench.timing import MapSize
 
 CLASSES = 151
-"""Classes at which a plot shows image sizes, where they are among those given."""
-DETAILED = 148
-"""Columns of a terminal from which the table has all its columns; on narrower ones they are left to --json."""
+"""Classes at which a plot compares image sizes, if they are among those given."""
 Classes = Annotated[list[int] | None, typer.Option(help="Channels; may be repeated. Default: 151.")]
 Sizes = Annotated[list[int] | None, typer.Option("--size", help="Side of an image; may be repeated. Default: 512.")]
 Strides = Annotated[
@@ -48,6 +45,7 @@ def bench_loss_command(
         Path | None,
         typer.Option(metavar="FILE", readable=False, help="Draw time and memory: a .svg, .png or .pdf file."),
     ] = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Time cross-entropy of upsampled logits, forward and backward: milliseconds, extra memory, errors.
@@ -78,7 +76,7 @@ def bench_loss_command(
     options = LossOptions(precision, rounds, exact, channels_last)
     chosen = every_size(counts, sides, steps, batch)
     if plot is not None:
-        from faircl.report.data_plots import check_plot_file
+        from faircl.report.plot_files import check_plot_file
 
         plot = plot.expanduser()
         check_plot_file(plot)
@@ -96,16 +94,16 @@ def bench_loss_command(
         found = {"bytes_per_second": speed.bandwidth, "exponentials_per_second": speed.exponentials}
         print_json({**about, **found, "environment": facts, "rows": [row.to_json() for row in rows]})
     else:
-        console().print(_table(rows, chosen, precision, facts))
+        Output(form).table(_table(rows, chosen, precision, facts))
 
 
 def varying(sizes: list[MapSize]) -> tuple[str, ...]:
-    """Which of classes, size and stride differ: the columns that tables need."""
+    """Return which of classes, size and stride differ: those are columns of the table."""
     return tuple(key for key in ("classes", "size", "stride") if len({getattr(one, key) for one in sizes}) > 1)
 
 
 def title_of(sizes: list[MapSize], precision: str) -> str:
-    """Return what all rows have in common."""
+    """Return what all rows have in common, as the title of their table."""
     first, differ = sizes[0], varying(sizes)
     words = [f"{first.classes} classes"] if "classes" not in differ else []
     words.append(f"batch {first.batch}" + (f" of {first.size}×{first.size}" if "size" not in differ else ""))
@@ -113,44 +111,47 @@ def title_of(sizes: list[MapSize], precision: str) -> str:
     return ", ".join([*words, precision])
 
 
-def number(value: float | None, form: str, unit: str = "") -> str:
-    """Return a number, or a dash where there is none."""
-    return "–" if value is None else f"{value:{form}}{unit}"
-
-
 def caption_of(facts: dict[str, Any]) -> str:
-    """Return where and with what was timed."""
+    """Return hardware, version of torch and commit."""
     return f"{_where(facts)}; torch {facts['torch']}; commit {facts['commit'] or 'unknown'}"
 
 
 def _where(facts: dict[str, Any]) -> str:
-    return str(facts["gpu"]) if facts["gpu"] != "none" else f"{facts['cpu']}, {facts['threads']} threads"
+    threads = f"{facts['threads']} thread{'' if facts['threads'] == '1' else 's'}"
+    return str(facts["gpu"]) if facts["gpu"] != "none" else f"{facts['cpu']}, {threads}"
 
 
 def _table(rows: list[LossCost], sizes: list[MapSize], precision: str, facts: dict[str, Any]) -> Table:
-    from rich.table import Table
-
     first = varying(sizes)
-    wide = console().width >= DETAILED
-    details = ("forward", "backward", "loss error", "gradient", "in fp32", "repeats") if wide else ()
-    table = Table(title=title_of(sizes, precision), caption=caption_of(facts), header_style="bold", box=None)
-    for column in (*first, "loss", "ms", "extra GiB", "speed", "roofline", *details):
-        table.add_column(column, no_wrap=column != "loss", justify="left" if column == "loss" else "right")
-    for row in rows:
-        exact = (row.loss_error, row.gradient_error, row.gradient_error_fp32)
-        more = (
-            number(row.forward_milliseconds, ".2f"),
-            number(row.backward_milliseconds, ".2f"),
-            *(number(error, ".0e") for error in exact),
-            "–" if row.repeatable is None else "yes" if row.repeatable else "no",
-        )
-        table.add_row(
-            *(str(getattr(row, key)) for key in first),
+    columns = [
+        *(Column(key, wrap=False) for key in first),
+        Column("loss"),
+        Column("ms", wrap=False),
+        Column("extra GiB", 3, wrap=False),
+        Column("speed", kind="factor", wrap=False),
+        Column("roofline", 0, kind="percent", wrap=False),
+        *(Column(name, wrap=False, detail=True) for name in ("forward", "backward")),
+        *(
+            Column(name, 0, kind="scientific", wrap=False, detail=True)
+            for name in ("loss error", "gradient", "in fp32")
+        ),
+        Column("repeats", wrap=False, detail=True),
+    ]
+    cells = [
+        [
+            *(getattr(row, key) for key in first),
             f"{row.loss} ({row.note})" if row.note else row.loss,
-            number(row.milliseconds, ".2f"),
-            number(row.extra_gib, ".3f"),
-            number(row.ratio, ".2f", "×"),
-            number(row.roofline_share, ".0%"),
-            *(more if wide else ()),
-        )
-    return table
+            row.milliseconds,
+            row.extra_gib,
+            row.ratio,
+            row.roofline_share,
+            row.forward_milliseconds,
+            row.backward_milliseconds,
+            row.loss_error,
+            row.gradient_error,
+            row.gradient_error_fp32,
+            None if row.repeatable is None else "yes" if row.repeatable else "no",
+        ]
+        for row in rows
+    ]
+    return Table(columns, cells, title=title_of(sizes, precision), caption=caption_of(facts))

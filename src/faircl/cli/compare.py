@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.output import WIDE, Json, console, print_json
+from faircl.cli.output import Format, Json, Output, print_json
+from faircl.tables import Column, MeanStd, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from faircl.runs.run import Run
 
 MEASURES = ("old", "new", "all", "std", "rarest_third", "forgetting")
@@ -25,6 +24,7 @@ def compare(
     page: Annotated[
         Path | None, typer.Option("--page", readable=False, help="Also write comparison.html into this folder.")
     ] = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Put finished runs side by side, after their last step; runs of one label are averaged.
@@ -40,21 +40,24 @@ def compare(
     faircl compare plain=runs/a 'no fairness'=runs/b --page runs/table --json
     """
     from faircl.report.page import write_comparison_page
+    from faircl.runs.comparability import comparison_warnings, repeat_warnings
     from faircl.runs.run import load_run
 
     loaded = [(label, load_run(path)) for label, path in map(_labelled, runs)]
     named = [(label or run.method, run) for label, run in loaded]
     rows = [_row(label, [run for other, run in named if other == label]) for label in dict(named)]
-    notes = [*_notes([run for _, run in named]), *_unlike(named)]
+    warnings = [*comparison_warnings([run for _, run in named]), *repeat_warnings(named)]
+    notes = [f"warning: {text}" for text in warnings]
     written = None if page is None else write_comparison_page(page, [(label, run.folder) for label, run in named])
     if as_json:
         print_json({"rows": rows, "notes": notes, "page": None if written is None else str(written)})
         return
-    console().print(_table(rows, named[0][1], wide=console().width >= WIDE))
+    output = Output(form)
+    output.table(_table(rows, named[0][1]))
     for note in notes:
-        console().print(note, markup=False, soft_wrap=True)
+        output.text(note)
     if written is not None:
-        print(f"page: {written}")
+        output.text(f"page: {written}")
 
 
 def _labelled(text: str) -> tuple[str, Path]:
@@ -82,71 +85,17 @@ def _row(label: str, runs: Sequence[Run]) -> dict[str, Any]:
     return {"label": label, "runs": folders, "mean": means, "spread": spreads, "worst": worst}
 
 
-def _notes(runs: Sequence[Run]) -> list[str]:
-    """Say what keeps the runs from being comparable."""
-    notes = []
-    keys = ("labels_sha256", "task", "setting")
-    data = {(*(run.scenario.get(key) for key in keys), run.scenario.get("protocol", "classes")) for run in runs}
-    if len(data) > 1:
-        notes.append("warning: the runs differ in data, task, setting or protocol")
-    if len({run.final.convention for run in runs}) > 1:
-        notes.append("warning: the runs were scored by different conventions; 'faircl eval --convention' scores again")
-    if len({run.model for run in runs}) > 1:
-        notes.append("warning: the runs have different networks")
-    for run in runs:
-        wanted = len(run.scenario.get("steps", ()))
-        if len(run.steps) < wanted:
-            notes.append(f"warning: {run.folder} has finished {len(run.steps)} of its {wanted} steps")
-    if any(run.leaked > 0 for run in runs):
-        notes.append("warning: runs were tested on images they have been trained on")
-    return notes
-
-
-def _unlike(named: Sequence[tuple[str, Run]]) -> list[str]:
-    """Say which rows average runs that differ in more than their seed."""
-    from faircl.config.describe import differences
-
-    notes = []
-    for label in dict(named):
-        first, *others = (_settings(run) for other, run in named if other == label)
-        if keys := sorted({key for run in others for key in differences(first, run)}):
-            listed = ", ".join(keys[:3]) + (" and more" if len(keys) > 3 else "")
-            notes.append(f"warning: the runs of row {label} differ in {listed}; give them labels of their own")
-    return notes
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    """Return what a run was made of but its seed, places and speed."""
-    tree = {key: value for key, value in run.config.items() if key not in ("seed", "eval")}
-    speed = ("workers", "cache", "graphs", "threads", "log_every", "tensorboard", "accelerator")
-    places = {"data": ("root", "saliency"), "train": speed}
-    for section, keys in places.items():
-        if isinstance(tree.get(section), dict):
-            tree[section] = {key: value for key, value in tree[section].items() if key not in keys}
-    return tree
-
-
-def _table(rows: Sequence[dict[str, Any]], first: Run, wide: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(rows: Sequence[dict[str, Any]], first: Run) -> Table:
     several = any(len(row["runs"]) > 1 for row in rows)
-    shown, last = ("runs",) if several else (), ("worst",) if wide else ()
-    columns = ("method", *shown, "old", "new", "all", "STD", "rarest\nthird", "for-\ngetting", *last)
-    caption = f"IoU in percent after the last step, convention {first.final.convention}"
-    table = Table(title=Text(f"{first.task}, {first.model}"), caption=caption, header_style="bold", box=None)
-    for column in columns:
-        text = column in ("method", "worst")
-        table.add_column(column, no_wrap=not text, justify="left" if text else "right")
+    names = ("old", "new", "all", "STD", "rarest\nthird", "forgetting")
+    columns = [Column("method"), *([Column("runs", wrap=False)] if several else [])]
+    columns += [*(Column(name, 1, wrap=False) for name in names), Column("worst", detail=True)]
+    cells = []
     for row in rows:
-        numbers = [_number(row["mean"][name], row["spread"][name], len(row["runs"])) for name in MEASURES]
-        count = (str(len(row["runs"])),) if several else ()
-        worst = (Text(", ".join(row["worst"][:2])),) if wide else ()
-        table.add_row(Text(row["label"]), *count, *numbers, *worst)
-    return table
-
-
-def _number(mean: float, spread: float, runs: int) -> str:
-    if mean != mean:  # NaN: joint training has forgotten nothing
-        return "–"
-    return f"{mean:.1f}±{spread:.1f}" if runs > 1 else f"{mean:.1f}"
+        count = len(row["runs"])
+        pairs = [(row["mean"][name], row["spread"][name]) for name in MEASURES]
+        numbers = [MeanStd(mean, spread) if count > 1 else mean for mean, spread in pairs]
+        worst = ", ".join(row["worst"][:2]) or None
+        cells.append([row["label"], *([count] if several else []), *numbers, worst])
+    caption = f"IoU in percent after the last step, convention {first.final.convention}"
+    return Table(columns, cells, title=f"{first.task}, {first.model}", caption=caption)

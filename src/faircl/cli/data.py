@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from faircl.cli.opened import Data, DataSet, Root, settings
-from faircl.cli.output import Json, console, print_json
+from faircl.cli.output import Format, Json, Output, print_json
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def _group() -> None:
 @app.command("list")
 def list_readers(
     name: Annotated[str | None, typer.Argument(help="Explain this one: files it expects, settings.")] = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """List the kinds of data sets that can be read, or explain one.
@@ -46,11 +47,11 @@ def list_readers(
     if as_json and name is None:
         print_json([data_view.reader_summary(one) for one in READERS.names()])
     elif name is None:
-        data_view.print_readers(console())
+        data_view.print_readers(Output(form))
     elif as_json:
         print_json(data_view.reader_detail(name))
     else:
-        data_view.print_reader(console(), name)
+        data_view.print_reader(Output(form), name)
 
 
 @app.command()
@@ -68,6 +69,7 @@ def stats(
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Count every mask anew.")] = False,
     overrides: DataSet = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Show how the pixels of a split are spread over its classes; images are not needed.
@@ -88,7 +90,7 @@ def stats(
     given = [f"scenario.{key}={value}" for key, value in (("task", task), ("order", order)) if value is not None]
     config, scenario = settings(data, root, overrides=[*given, *(overrides or ())])
     if plot is not None:
-        from faircl.report.data_plots import check_plot_file
+        from faircl.report.plot_files import check_plot_file
 
         plot = plot.expanduser()
         check_plot_file(plot)
@@ -110,7 +112,7 @@ def stats(
         return
     from faircl.cli.data_view import print_stats
 
-    print_stats(console(), title, found, steps)
+    print_stats(Output(form), title, found, steps)
 
 
 @app.command()
@@ -123,6 +125,7 @@ def check(
     masks_only: Annotated[bool, typer.Option("--masks-only", help="Leave the images alone.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Name every file, not the first of each kind.")] = False,
     overrides: DataSet = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Decode every image and mask and list all that is wrong: exit code 1 if there are errors, 0 if not.
@@ -152,7 +155,7 @@ def check(
     else:
         from faircl.cli.data_view import print_report
 
-        print_report(console(), report, everything)
+        print_report(Output(form), report, everything)
     if not report.ok:
         raise typer.Exit(1)
 

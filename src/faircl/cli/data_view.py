@@ -1,4 +1,4 @@
-"""What ``faircl data`` shows to people: readers, class statistics, problems of a data set."""
+"""Tables and texts of ``faircl data``: readers, class statistics, problems of a data set."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from faircl.cli.output import Output
 from faircl.data.class_stats import DataStats
 from faircl.integrity.findings import KINDS, Report
 from faircl.registry import READERS
+from faircl.tables import Column, Styled, Table, Value
 
 FIRST = 10
 """Problems of each kind that are named unless all are wanted."""
@@ -35,93 +35,93 @@ def reader_detail(name: str) -> dict[str, Any]:
     return reader_summary(name) | {"layout": getattr(reader, "layout", ""), "settings": settings}
 
 
-def print_readers(console: Console) -> None:
+def print_readers(output: Output) -> None:
     """Print all readers."""
-    table = Table("name", "published tasks", "summary", box=None, header_style="bold")
-    for row in map(reader_summary, READERS.names()):
-        table.add_row(*(Text(cell) for cell in (row["name"], ", ".join(row["tasks"]), row["summary"])))
-    console.print(table)
+    rows = map(reader_summary, READERS.names())
+    columns = [Column("name", wrap=False), Column("published tasks"), Column("summary")]
+    output.table(Table(columns, [[row["name"], ", ".join(row["tasks"]) or None, row["summary"]] for row in rows]))
 
 
-def print_reader(console: Console, name: str) -> None:
+def print_reader(output: Output, name: str) -> None:
     """Print one reader."""
     about = reader_detail(name)
-    console.print(Text(name, "bold"), Text(about["summary"]), soft_wrap=True)
+    output.text(Text(name, "bold"), about["summary"])
     if about["tasks"]:
-        console.print(Text(f"published tasks: {', '.join(about['tasks'])}"), soft_wrap=True)
+        output.text(f"published tasks: {', '.join(about['tasks'])}")
     if about["layout"]:
-        console.print(Text("\nbelow its root", "bold"))
-        console.print(Text(about["layout"]), soft_wrap=True)
-    console.print()
-    table = Table("setting", "default", "description", box=None, header_style="bold")
-    for row in about["settings"]:
-        default = "" if row["default"] is None else str(row["default"])
-        table.add_row(*(Text(cell) for cell in (f"data.{row['name']}", default, row["description"] or "")))
-    console.print(table)
+        output.text(Text("\nbelow its root", "bold"))
+        output.text(about["layout"])
+    output.text("")
+    columns = [Column("setting", wrap=False), Column("default"), Column("description")]
+    settings = about["settings"]
+    rows = [[f"data.{one['name']}", text_of(one["default"]), one["description"]] for one in settings]
+    output.table(Table(columns, rows))
 
 
-def print_stats(console: Console, title: str, stats: DataStats, steps: Mapping[int, int] | None) -> None:
+def print_stats(output: Output, title: str, stats: DataStats, steps: Mapping[int, int] | None) -> None:
     """Print the classes of a split, most frequent first."""
     words = (
         f"{len(stats.classes)} classes; entropy {stats.entropy:.3f} (1: all classes equal); major: the "
         f"{len(stats.major)} most frequent, {100 * stats.major_share:.1f} % of the pixels; void: "
         f"{100 * stats.void_share:.1f} % of all pixels"
     )
-    table = Table(title=Text(title), header_style="bold")
-    table.add_column("class")
-    for name in ("id", "pixels", "share in %", "images"):
-        table.add_column(name, justify="right")
-    table.add_column("group")
-    if steps is not None:
-        table.add_column("step", justify="right")
-    major = set(stats.major)
-    for one in stats.ranked:
-        numbers = (str(one.id), f"{one.pixels:,}", f"{100 * one.share:.3f}", f"{one.images:,}")
-        step = () if steps is None else (str(steps.get(one.id, "–")),)
-        table.add_row(Text(one.name), *numbers, "major" if one.id in major else "minor", *step)
-    console.print(table)
-    console.print(Text(words), soft_wrap=True)
+    columns = [Column("class"), Column("id"), Column("pixels"), Column("share", 3, kind="percent"), Column("images")]
+    columns += [Column("group"), *([] if steps is None else [Column("step")])]
+    rows = [
+        [
+            *(one.name, one.id, one.pixels, one.share, one.images),
+            "major" if one.id in stats.major else "minor",
+            *([] if steps is None else [steps.get(one.id)]),
+        ]
+        for one in stats.ranked
+    ]
+    output.table(Table(columns, rows, title=title, boxed=True))
+    output.text(words)
 
 
-def print_report(console: Console, report: Report, everything: bool) -> None:
+def print_report(output: Output, report: Report, everything: bool) -> None:
     """Print the kinds of problems with what to do, then the problems themselves."""
     grouped = report.by_kind()
-    skipped = sorted({file for files in report.skipped.values() for file in files})  # some lie among several splits
-    rows: list[tuple[str, str, int, str]] = [
-        (KINDS[kind].severity, kind, len(found), KINDS[kind].advice) for kind, found in grouped.items()
+    skipped = sorted({file for files in report.skipped.values() for file in files})  # may be listed by several splits
+    rows: list[list[Value]] = [
+        [Styled(KINDS[kind].severity, _STYLES[KINDS[kind].severity]), kind, len(found), KINDS[kind].advice]
+        for kind, found in grouped.items()
     ]
     if skipped:
-        rows.append(("note", "skipped", len(skipped), "nothing, if they are meant to belong to no image"))
-    if rows:
-        table = Table("", "problem", "count", "what to do", box=None, header_style="bold")
-        for severity, kind, count, advice in rows:
-            table.add_row(Text(severity, _STYLES[severity]), kind, str(count), advice)
-        console.print(table)
+        rows.append(["note", "skipped", len(skipped), "nothing, if they are meant to belong to no image"])
+    if rows or output.form != "terminal":
+        columns = [Column("severity"), Column("problem", wrap=False), Column("count"), Column("what to do")]
+        output.table(Table(columns, rows))
     for kind, found in grouped.items():
-        _print_lines(console, kind, [f"{one.split}: {one.message}" for one in found], everything)
-    _print_lines(console, "skipped", skipped, everything)
+        _print_lines(output, kind, [f"{one.split}: {one.message}" for one in found], everything)
+    _print_lines(output, "skipped", skipped, everything)
     checked = ", ".join(f"{split} {count}" for split, count in report.checked.items())
     problems = [_number(count, word) for word in ("error", "warning") if (count := report.count(word))]
     if rows:
-        console.print()
-    console.print(Text(f"checked: {checked}; {', '.join(problems) or 'no problem'}"))
+        output.text("")
+    output.text(f"checked: {checked}; {', '.join(problems) or 'no problem'}")
 
 
-_STYLES = {"error": "red", "warning": "yellow", "note": ""}
+_STYLES = {"error": "red", "warning": "yellow"}
 
 
-def _print_lines(console: Console, heading: str, lines: list[str], everything: bool) -> None:
+def _print_lines(output: Output, heading: str, lines: list[str], everything: bool) -> None:
     if not lines:
         return
-    console.print(Text(f"\n{heading}", "bold"))
+    output.text(Text(f"\n{heading}", "bold"))
     for line in lines if everything else lines[:FIRST]:
-        console.print(Text(f"  {line}"), soft_wrap=True)
+        output.text(f"  {line}")
     if not everything and len(lines) > FIRST:
-        console.print(Text(f"  … and {len(lines) - FIRST} more; --all names them"))
+        output.text(f"  … and {len(lines) - FIRST} more; --all names them")
 
 
 def _number(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def text_of(default: Any) -> str | None:
+    """Return a setting's default as text; None where it has none."""
+    return None if default is None else str(default)
 
 
 def _plain(value: Any) -> Any:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.output import Json, Set, console, print_json
+from faircl.cli.output import Format, Json, Output, Set, print_json
 from faircl.errors import UserError
+from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from faircl.config.run import RunConfig
     from faircl.runs.folder import RunFolder
 
@@ -32,6 +31,7 @@ def demo(
         int | None, typer.Option(min=0, help="Seed of the runs, 0 by default; the scenes stay the same.")
     ] = None,
     settings: Set = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Watch a network learn street scenes in two steps: fine-tuning forgets, FairCL does not.
@@ -73,8 +73,9 @@ def demo(
     if as_json:
         print_json({"runs": [{"name": label, **run_json(folder)} for label, folder in runs], "page": str(page)})
     else:
-        console().print(_table([(label, folder.records("eval")) for label, folder in runs], seed))
-        print(f"pictures and all classes: {page}")
+        output = Output(form)
+        output.table(_table([(label, folder.records("eval")) for label, folder in runs], seed))
+        output.text(f"pictures and all classes: {page}")
 
 
 def _config(recipe: str, overrides: list[str]) -> RunConfig:
@@ -88,19 +89,15 @@ def _config(recipe: str, overrides: list[str]) -> RunConfig:
 
 
 def _table(runs: list[tuple[str, list[dict[str, Any]]]], seed: int) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+    from faircl.cli.results import WORST, caption_of, worst
 
-    from faircl.cli.results import show, worst
-
-    columns = ("method", "old", "new", "all", "STD", "rarest third", "worst class", "images/s")
-    by = ", ".join(dict.fromkeys(steps[-1]["convention"] for _, steps in runs))
-    caption = f"IoU in percent, convention {by}"
-    table = Table(*columns, title=f"after the last step, seed {seed}", caption=caption, header_style="bold")
+    columns = [Column("method"), *(Column(name, 1) for name in ("old", "new", "all", "STD", "rarest third"))]
+    columns += [*WORST, Column("images/s", 0)]
+    rows = []
     for label, steps in runs:
         last = steps[-1]
         images = sum(step["images_per_second"] * step["seconds"] for step in steps)
         speed = images / sum(step["seconds"] for step in steps)
-        numbers = (*last["miou"].values(), last["std"], last["rarest_third"])
-        table.add_row(label, *map(show, numbers), Text(worst(last)), f"{speed:.0f}")
-    return table
+        rows.append([label, *last["miou"].values(), last["std"], last["rarest_third"], *worst(last), speed])
+    caption = caption_of([steps[-1] for _, steps in runs])
+    return Table(columns, rows, title=f"after the last step, seed {seed}", caption=caption, boxed=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from faircl.cli.output import Json, console, print_json
+from faircl.cli.output import Format, Json, Output, print_json
 
 
 def evaluate(
@@ -17,6 +17,7 @@ def evaluate(
     convention: Annotated[
         str | None, typer.Option(help="Score by full, plop or mib; otherwise as the run did.", show_default=False)
     ] = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Evaluate the saved models of one or more runs again, as it was evaluated or by another convention.
@@ -47,5 +48,6 @@ def evaluate(
     if as_json:
         print_json({"runs": [evaluated_json(folder, steps) for folder, steps in results]})
         return
+    output = Output(form)
     for folder, steps in results:
-        console().print(steps_table_of(folder, [metrics.to_json() for metrics in steps]))
+        output.table(steps_table_of(folder, [metrics.to_json() for metrics in steps]))

@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
-from rich.table import Table
 from rich.text import Text
 
-from faircl.cli.output import Json, console, print_json
+from faircl.cli.output import Format, Json, Output, print_json
 from faircl.errors import UserError
+from faircl.tables import Column, Table, TableFormat
 
 Name = Annotated[str | None, typer.Argument(help="Explain this one's hyper-parameters.")]
 
 
-def methods(name: Name = None, as_json: Json = False) -> None:
+def methods(name: Name = None, form: Format = "terminal", as_json: Json = False) -> None:
     """List the methods, or explain one.
 
     [bold]Examples[/bold]
@@ -27,10 +27,10 @@ def methods(name: Name = None, as_json: Json = False) -> None:
     """
     from faircl.registry import METHODS
 
-    _list(METHODS, name, ("summary", "needs", "paper"), as_json)
+    _list(METHODS, name, ("summary", "needs", "paper"), form, as_json)
 
 
-def models(name: Name = None, as_json: Json = False) -> None:
+def models(name: Name = None, form: Format = "terminal", as_json: Json = False) -> None:
     """List the networks, or explain one.
 
     [bold]Examples[/bold]
@@ -41,13 +41,14 @@ def models(name: Name = None, as_json: Json = False) -> None:
     """
     from faircl.registry import MODELS
 
-    _list(MODELS, name, ("summary",), as_json)
+    _list(MODELS, name, ("summary",), form, as_json)
 
 
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Show this one: published numbers, settings, command.")] = None,
     method: Annotated[str | None, typer.Option("--method", "-m", help="List all recipes of this method.")] = None,
     data: Annotated[str | None, typer.Option("--data", "-d", help="List all recipes on this data set.")] = None,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """List the packaged recipes with published numbers, or show one.
@@ -67,9 +68,9 @@ def recipes(
     if as_json:
         print_json(recipe_view.chosen(method, data) if name is None else recipe_view.detail(name))
     elif name is None:
-        recipe_view.print_list(console(), method, data)
+        recipe_view.print_list(Output(form), method, data)
     else:
-        recipe_view.print_detail(console(), name)
+        recipe_view.print_detail(Output(form), name)
 
 
 def doctor(as_json: Json = False) -> None:
@@ -87,12 +88,12 @@ def doctor(as_json: Json = False) -> None:
     else:
         for check in found:
             mark = Text("ok  ", "green") if check.ok else Text("FAIL", "red")
-            console().print(mark, Text(f"{check.name}: {check.found}"), soft_wrap=True)
+            Output().text(mark, f"{check.name}: {check.found}")
     if not all(check.ok for check in found):
         raise typer.Exit(1)
 
 
-def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool) -> None:
+def _list(table: Any, name: str | None, columns: tuple[str, ...], form: TableFormat, as_json: bool) -> None:
     if name is None:
         rows = []
         for known in table.names():
@@ -105,7 +106,7 @@ def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool)
         if as_json:
             print_json(rows)
         else:
-            _print_table(("name", *columns), rows)
+            Output(form).table(_table(("name", *columns), rows))
         return
     part = table.get(name)
     fields = [
@@ -117,8 +118,9 @@ def _list(table: Any, name: str | None, columns: tuple[str, ...], as_json: bool)
     if as_json:
         print_json(about)
         return
-    console().print(Text(name, "bold"), Text(about["summary"]), soft_wrap=True)
-    _print_table(("name", "default", "description"), fields)
+    output = Output(form)
+    output.text(Text(name, "bold"), about["summary"])
+    output.table(_table(("name", "default", "description"), fields))
 
 
 def _text(part: Any, column: str) -> str:
@@ -133,8 +135,6 @@ def _default(field: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _print_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    table = Table(*columns, box=None, header_style="bold")
-    for row in rows:
-        table.add_row(*(Text(str(row[c])) for c in columns))
-    console().print(table)
+def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
+    cells = [[None if row[c] is None else str(row[c]) for c in columns] for row in rows]
+    return Table([Column(c, wrap=c != "name") for c in columns], cells)

@@ -1,4 +1,4 @@
-"""How commands speak: results on standard output, tables for people, JSON for scripts."""
+"""Output of commands: results on standard output, as tables or as JSON; everything else on standard error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
+
+from faircl.tables import Table, TableFormat
 
 if TYPE_CHECKING:
     from faircl.config.run import RunConfig
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts instead of a table.")]
+Format = Annotated[TableFormat, typer.Option("--format", help="How to print the table.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set optim.lr=0.02. May be repeated."),
@@ -23,10 +27,6 @@ Fit = Annotated[
     str | None,
     typer.Option("--fit", metavar="8gb|12gb|24gb", help="Change what it takes to train on a card of this memory."),
 ]
-
-
-WIDE = 100
-"""Columns of a terminal from which tables show everything; on narrower ones the last details are left to --json."""
 
 
 def fitted(config: RunConfig, preset: str | None) -> RunConfig:
@@ -46,12 +46,32 @@ def fitted(config: RunConfig, preset: str | None) -> RunConfig:
     return config
 
 
-def console() -> Console:
-    """Return the console of standard output; wide enough for tables when piped."""
-    made = Console(highlight=False)
-    if not made.is_terminal:
-        made.width = 160
-    return made
+class Output:
+    """Prints tables in a chosen format.
+
+    On the terminal, text beside the tables is printed with them. In every other format standard output holds the
+    tables alone, separated by an empty line, and the text goes to standard error.
+    """
+
+    def __init__(self, form: TableFormat = "terminal") -> None:
+        self.form, self.printed = form, False
+        self.console = Console(highlight=False, stderr=form != "terminal")
+        if not self.console.is_terminal:
+            self.console.width = 160
+
+    def table(self, table: Table) -> None:
+        """Print a table."""
+        if self.printed:
+            print()
+        if self.form == "terminal":
+            table.print_to(self.console)
+        else:
+            print(table.text(self.form), end="")
+        self.printed = True
+
+    def text(self, *parts: str | Text) -> None:
+        """Print one or more parts on a line that is not wrapped."""
+        self.console.print(*parts, soft_wrap=True, markup=False)
 
 
 def print_json(value: Any) -> None:

@@ -1,21 +1,22 @@
-"""What ``faircl recipes`` shows: the list by data set, and one recipe beside the rows of published tables."""
+"""Tables and texts of ``faircl recipes``: the list by data set, and one recipe beside the published tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pydantic import BaseModel
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from faircl.cli.output import Output
 from faircl.config.published import Entry, published
-from faircl.config.run import RunConfig, load_config, recipe_names, recipe_tree, unknown_recipe
+from faircl.config.recipes import recipe_names, recipe_tree, unknown_recipe
+from faircl.config.run import RunConfig, load_config
 from faircl.errors import UserError, unknown_name
 from faircl.registry import METHODS
+from faircl.tables import Column, Styled, Table
 
 _MAIN = ("faircl", "finetune", "joint")
-"""Methods whose recipes are listed unasked: FairCL and its bounds."""
+"""Methods whose recipes are listed by default: FairCL and its bounds."""
 
 
 def summary(name: str) -> dict[str, Any]:
@@ -56,54 +57,45 @@ def chosen(method: str | None = None, data: str | None = None) -> list[dict[str,
     return [row for row in found if method in (None, row["method"]) and data in (None, row["data"])]
 
 
-def print_list(console: Console, method: str | None = None, data: str | None = None) -> None:
-    """Print recipes grouped by data set: all of a method or a data set, or unasked those of FairCL and its bounds."""
+def print_list(output: Output, method: str | None = None, data: str | None = None) -> None:
+    """Print recipes grouped by data set: all of a method or a data set, by default those of FairCL and its bounds."""
     everything = method is None and data is None
-    rows = chosen(method, data)
-    if not rows:
+    found = chosen(method, data)
+    if not found:
         raise UserError(
             f"No recipe of method {method} is on data set {data}; 'faircl recipes --data {data}' shows all."
         )
-    others: dict[str, list[str]] = {}
-    longest = max(len(row["name"]) for row in rows)
-    table = Table(box=None, header_style="bold")
-    table.add_column("name", no_wrap=True, min_width=longest)  # it is what one copies
-    for column in ("published mIoU", "status", "about"):
-        table.add_column(column)
-    for group in dict.fromkeys(row["data"] for row in rows):
-        table.add_row()
-        table.add_row(Text(group, "bold"))
-        for row in (row for row in rows if row["data"] == group):
-            if everything and row["method"] not in _MAIN:
-                others.setdefault(group, []).append(row["method"])
-                continue
-            entries = _entries(row["name"])
-            headline = entries[0].headline() if entries else ""
-            status = (row["status"] or "").removesuffix(" here")
-            table.add_row(*(Text(cell) for cell in (row["name"], headline, status, row["about"])))
-    console.print(table)
+    rows, others = [], dict[str, list[str]]()
+    groups = list(dict.fromkeys(row["data"] for row in found))
+    for row in sorted(found, key=lambda row: groups.index(row["data"])):
+        if everything and row["method"] not in _MAIN:
+            others.setdefault(row["data"], []).append(row["method"])
+            continue
+        entries = _entries(row["name"])
+        headline = entries[0].headline() if entries else None
+        status = row["status"] and row["status"].removesuffix(" here")
+        rows.append([row["data"], row["name"], headline, status, row["about"]])
+    columns = [Column("data"), Column("name", wrap=False)]
+    columns += [Column(name) for name in ("published mIoU", "status", "about")]
+    output.table(Table(columns, rows, grouped=True))
     for group, names in others.items():
         ordered = [name for name in METHODS.names() if name in names]
-        console.print(Text(f"other methods on {group}: {', '.join(ordered)}"), soft_wrap=True)
+        output.text(f"other methods on {group}: {', '.join(ordered)}")
     if others:
-        console.print(Text("faircl recipes --method plop  # or --data voc: their recipes"), soft_wrap=True)
+        output.text("faircl recipes --method plop  # or --data voc: their recipes")
 
 
-def print_detail(console: Console, name: str) -> None:
-    """Print one recipe: its own words, published rows, settings in short and the command that runs it."""
+def print_detail(output: Output, name: str) -> None:
+    """Print one recipe: what it is, published rows, settings in short and the command that runs it."""
     found = detail(name)
-    console.print(Text(name, "bold"), Text(found["about"]), soft_wrap=True)
+    output.text(Text(name, "bold"), found["about"])
     if found["status"]:
-        console.print(Text(f"status: {found['status']}"), soft_wrap=True)
+        output.text(f"status: {found['status']}")
+    output.text("")
     for entry in _entries(name):
-        console.print(Text(f"\n{entry.table.source}: {entry.table.title}"), soft_wrap=True)
-        console.print(_rows(entry))
-    settings = Table(box=None, show_header=False)
-    for key, words in found["settings"].items():
-        settings.add_row(key, Text(words))
-    console.print("")
-    console.print(settings)
-    console.print(Text(f"\n{found['command']}\nfaircl config show {name}  # every setting"), soft_wrap=True)
+        output.table(_rows(entry))
+    output.table(Table([Column("setting"), Column("value")], [list(pair) for pair in found["settings"].items()]))
+    output.text(f"\n{found['command']}\nfaircl config show {name}  # every setting")
 
 
 def _entries(name: str) -> tuple[Entry, ...]:
@@ -113,14 +105,13 @@ def _entries(name: str) -> tuple[Entry, ...]:
 
 def _rows(entry: Entry) -> Table:
     """Return the entry's whole table, its own row marked."""
-    table = Table("", "in percent", box=None, header_style="bold")
-    for column in entry.table.columns:
-        table.add_column(column, justify="right")
-    for row, values in entry.table.rows.items():
-        own = row == entry.row
-        cells = ("→" if own else "", row, *(entry.table.text(value) for value in values))
-        table.add_row(*(Text(cell, "bold" if own else "") for cell in cells))
-    return table
+    published = entry.table
+    columns = [Column(""), Column("in percent"), *(Column(name, published.decimals) for name in published.columns)]
+    rows = []
+    for name, values in published.rows.items():
+        own = name == entry.row
+        rows.append([Styled(value, "bold" if own else "") for value in ("→" if own else "", name, *values)])
+    return Table(columns, rows, title=f"{published.source}: {published.title}")
 
 
 def _settings(config: RunConfig) -> dict[str, str]:

@@ -1,17 +1,15 @@
-"""Results of runs as JSON for scripts and as tables for people."""
+"""Results of runs as JSON and as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from faircl.config.describe import method_words
 from faircl.metrics import StepMetrics
 from faircl.runs.folder import RunFolder
 from faircl.scenario import short_task
+from faircl.tables import Column, Table, Value
 
 
 def run_json(folder: RunFolder) -> dict[str, Any]:
@@ -36,31 +34,38 @@ def steps_table(folder: RunFolder) -> Table:
 
 def steps_table_of(folder: RunFolder, steps: Sequence[dict[str, Any]]) -> Table:
     """Return evaluations in their JSON form as a table."""
-    config, task = folder.config(), short_task(folder.scenario()["task"])
-    saved = folder.scenario()
+    config, saved = folder.config(), folder.scenario()
     by_domain = saved.get("protocol", "classes") != "classes"
     what = f"protocol {saved['protocol']}" if by_domain else saved["setting"]
-    title = Text(f"{method_words(config.model_dump(mode='json'))}, task {task}, {what}, seed {config.seed}")
-    columns = ("step", "old", "new", "all", "STD", "gap", "error gap", "rarest third", "worst class")
-    # Results of old runs do not say; there was one convention then.
+    method = method_words(config.model_dump(mode="json"))
+    columns = [Column("step"), *(Column(name, 1) for name in ("old", "new", "all", "STD", "gap", "error gap"))]
+    columns += [Column("rarest third", 1), *WORST]
+    rows = [
+        [s["step"], *s["miou"].values(), s["std"], s["gap"], s["error_gap"], s["rarest_third"], *worst(s)]
+        for s in steps
+    ]
+    return Table(
+        columns,
+        rows,
+        title=f"{method}, task {short_task(saved['task'])}, {what}, seed {config.seed}",
+        caption=caption_of(steps),
+        boxed=True,
+    )
+
+
+WORST = (Column("worst class", wrap=False), Column("its IoU", 1))
+
+
+def worst(step: dict[str, Any]) -> list[Value]:
+    """Return the name and the IoU of the worst class, both missing where no class is present."""
+    return [step["worst"]["name"], step["worst"]["iou"]]
+
+
+def caption_of(steps: Sequence[dict[str, Any]]) -> str:
+    """Return the unit of the numbers and the conventions by which they were scored."""
+    # Runs made before there were several conventions do not name theirs.
     by = ", ".join(dict.fromkeys(s.get("convention", "full") for s in steps))
-    table = Table(*columns, title=title, caption=f"IoU in percent, convention {by}", header_style="bold")
-    for s in steps:
-        numbers = [*s["miou"].values(), s["std"], s["gap"], s["error_gap"], s["rarest_third"]]
-        table.add_row(str(s["step"]), *map(show, numbers), Text(worst(s)))
-    return table
-
-
-def worst(step: dict[str, Any]) -> str:
-    """Return the worst class with its IoU, or a dash where no class is present."""
-    if step["worst"]["name"] is None:
-        return "–"
-    return f"{step['worst']['name']} {show(step['worst']['iou'])}"
-
-
-def show(value: float | None) -> str:
-    """Return a number with one decimal, or a dash for none."""
-    return "–" if value is None else f"{value:.1f}"
+    return f"IoU in percent, convention {by}"
 
 
 def _about(folder: RunFolder) -> dict[str, Any]:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from faircl.cli.opened import Data, DataSet, Root, settings
-from faircl.cli.output import Json, console, print_json
+from faircl.cli.output import Format, Json, Output, print_json
+from faircl.tables import Column, Styled, Table, Value
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from faircl.scenario import Scenario, Splits
 
 app = typer.Typer(help="Look at continual scenarios.", no_args_is_help=True)
@@ -41,6 +40,7 @@ def show(
     joint: Annotated[bool, typer.Option("--joint", help="As joint training sees it: one step.")] = False,
     overrides: DataSet = None,
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Use what was counted before.")] = True,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Show what every step of a scenario holds: classes or domains, images, test images, leaks, and digests.
@@ -86,9 +86,10 @@ def show(
     if as_json:
         print_json(about | scenario_json(made.scenario, made.splits))
         return
-    console().print(_table(made.scenario, reader.name, convention))
+    output = Output(form)
+    output.table(_table(made.scenario, reader.name, convention))
     for line in _notes(made.scenario):
-        console().print(line, soft_wrap=True, markup=False)
+        output.text(line)
 
 
 def scenario_json(scenario: Scenario, splits: Splits) -> dict[str, Any]:
@@ -126,21 +127,25 @@ def _list_or_name(value: Any, text: str) -> Any:
 
 
 def _table(scenario: Scenario, data: str, convention: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
     from faircl.scenario import short_task
 
     what = f"protocol {scenario.protocol}" if scenario.by_domain else scenario.setting
-    title = Text(f"{data}, task {short_task(scenario.task)}, {what}, convention {convention}")
-    brings = "domains" if scenario.by_domain else "classes"
-    table = Table("step", brings, "images", "test images", "hidden", "leaked", "sha256", title=title)
+    columns = [
+        Column("step"),
+        Column("domains" if scenario.by_domain else "classes"),
+        Column("images"),
+        Column("test images"),
+        Column("hidden", 1, kind="percent"),
+        Column("leaked", 1, kind="percent"),
+        Column("sha256", wrap=False),
+    ]
+    rows: list[list[Value]] = []
     for t, step in enumerate(scenario.steps):
         names = step.domains or tuple(scenario.classes.names[i] for i in step.classes)
-        leaked = Text(f"{step.leaked:.1%}", "bold red" if step.leaked else "")
-        numbers = (str(len(step.images)), str(len(step.test_images)), f"{step.hidden:.1%}")
-        table.add_row(str(t), Text(_some(names)), *numbers, leaked, step.sha256[:12])
-    return table
+        leaked = Styled(step.leaked, "bold red" if step.leaked else "")
+        rows.append([t, _some(names), len(step.images), len(step.test_images), step.hidden, leaked, step.sha256[:12]])
+    title = f"{data}, task {short_task(scenario.task)}, {what}, convention {convention}"
+    return Table(columns, rows, title=title, boxed=True)
 
 
 def _some(names: tuple[str, ...]) -> str:

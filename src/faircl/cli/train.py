@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from faircl.cli.output import Fit, Json, Set, console, fitted, print_json
+from faircl.cli.output import Fit, Format, Json, Output, Set, fitted, print_json
 
 
 def train(
@@ -17,6 +17,7 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of the run; the same as --set seed=N.")] = None,
     fit: Fit = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run at its first unfinished step.")] = False,
+    form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Train all steps of a recipe, evaluating after each.
@@ -50,5 +51,6 @@ def train(
     if as_json:
         print_json({"runs": [run_json(folder)]})
     else:
-        console().print(steps_table(folder))
-        print(f"report: {folder.path / 'report.html'}")
+        output = Output(form)
+        output.table(steps_table(folder))
+        output.text(f"report: {folder.path / 'report.html'}")

@@ -1,4 +1,4 @@
-"""What the configuration of every method and network has; apart from their code, so that reading settings is quick."""
+"""Settings that every method and every network has; without torch, so that configurations are read quickly."""
 
 from __future__ import annotations
 

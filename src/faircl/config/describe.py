@@ -1,4 +1,4 @@
-"""Settings in words: what tells one run from another."""
+"""Short descriptions of settings, and the settings in which two runs differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def method_words(config: Mapping[str, Any]) -> str:
-    """Return a run's method with what was put around and beside it: "ewf around mib, seesaw, 20 images kept"."""
+    """Return a run's method with wrappers, balancing and memory: "ewf around mib, seesaw, 20 images kept"."""
     method = config.get("method")
     names = []
     while isinstance(method, dict) and isinstance(method.get("name"), str):

@@ -1,6 +1,7 @@
-"""Presets for small cards: smaller batches, accumulated to the same update, and what else saves memory.
+"""Presets for GPUs with little memory: smaller batches with accumulated gradients, bf16, checkpointing.
 
-A preset keeps the images per update. What it cannot keep is said: BatchNorm sees fewer images at a time.
+A preset keeps the number of images per update. It does not keep the number of images that BatchNorm sees at a time; a
+note says so.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from faircl.errors import unknown_name
 
 
 class Preset(NamedTuple):
-    """What fits on a card: windows of 512×512 per process at a time, with activations kept and computed twice.
+    """Windows of 512×512 per process that fit on a card: with activations kept, and with activations computed twice.
 
     From peaks measured with FairCL in bf16 at 151 classes, larger of DeepLabV3-ResNet101 and SegFormer-B3: 1.1 GiB per
     window and 0.8 GiB beside them where activations are kept, 0.7 and 0.6 where they are computed twice.

@@ -1,7 +1,7 @@
-"""Published tables as printed, and the rows of them that a packaged recipe aims at.
+"""Published tables as printed, and the rows that a packaged recipe is to reproduce.
 
-They are the paper's, and for what it does not print those of other methods' authors. The numbers are their claims;
-nothing in them was measured with this package.
+Tables are from the FairCL paper or, for what it does not print, from the papers of other methods. The numbers are
+claims of their authors; none was measured with this package.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from importlib import resources
 
 import yaml
 
-from faircl.config.run import recipe_tree
+from faircl.config.recipes import recipe_tree
 
 Row = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """The columns of one task in a published table, in percent.
 
     A column is the mIoU of a group of classes, or with ``STD`` the standard deviation of their IoUs. ``source`` is the
@@ -47,7 +47,7 @@ class Table:
 class Entry:
     """One row of one table."""
 
-    table: Table
+    table: PublishedTable
     row: str
 
     def numbers(self) -> dict[str, float | None]:
@@ -75,12 +75,12 @@ def published(recipe: str) -> Published | None:
 
 
 @cache
-def tables() -> dict[str, Table]:
+def tables() -> dict[str, PublishedTable]:
     """Return the published tables by name, one per task and table: the paper's, then others'."""
     return _read("_published.yaml", paper=True) | _read("_published-elsewhere.yaml", paper=False)
 
 
-def _read(file: str, paper: bool) -> dict[str, Table]:
+def _read(file: str, paper: bool) -> dict[str, PublishedTable]:
     found = yaml.safe_load((resources.files("faircl.recipes") / file).read_text(encoding="utf-8"))
     return {name: _table(name, paper=paper, **parts) for name, parts in found.items()}
 
@@ -93,6 +93,6 @@ def _table(
     columns: list[str],
     rows: dict[str, list[float | None]],
     paper: bool,
-) -> Table:
+) -> PublishedTable:
     cells = {row: tuple(values) for row, values in rows.items()}
-    return Table(name, source, title, decimals, tuple(columns), cells, paper)
+    return PublishedTable(name, source, title, decimals, tuple(columns), cells, paper)

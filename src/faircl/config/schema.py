@@ -6,6 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
 
+from faircl.effects import Effect
+
 
 class Section(BaseModel):
     """Base of all sections: no key but those declared, none changed later."""
@@ -82,35 +84,37 @@ class TrainConfig(Section):
     precision: Literal["fp32", "bf16", "fp16", "fp64"] = Field(
         "fp32", description="arithmetic; bf16 and fp16 are mixed with fp32, fp64 is for exact comparisons and slow"
     )
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"
-    workers: int = Field(0, ge=0, description="processes that read and augment")
+    accelerator: Annotated[Literal["auto", "cpu", "cuda"], Effect.ROUNDING] = "auto"
+    workers: Annotated[int, Effect.NONE] = Field(0, ge=0, description="processes that read and augment")
     augment: Literal["workers", "device"] = Field(
         "workers", description="where windows are resampled: by the workers, or on the device, to one level of colour"
     )
-    cache: Literal["none", "memory", "disk", "gpu"] = Field(
+    cache: Annotated[Literal["none", "memory", "disk", "gpu"], Effect.NONE] = Field(
         "none",
         description="where a step's decoded images are kept: nowhere, in memory, in files of the cache folder (disk), "
         "or on the training device (gpu, with augment: device)",
     )
-    threads: int = Field(0, ge=0, description="CPU threads; 0: torch's choice")
+    threads: Annotated[int, Effect.ROUNDING] = Field(0, ge=0, description="CPU threads; 0: torch's choice")
     frozen_norm: Literal["never", "later", "always"] = Field(
         "never", description="when BatchNorm keeps its running statistics"
     )
-    checkpointing: bool = Field(
+    checkpointing: Annotated[bool, Effect.NONE] = Field(
         False, description="compute the backbone's activations twice instead of keeping them: less memory, more time"
     )
     compile: bool = Field(
         False, description="compile the backbone's blocks by torch.compile: minutes at first, other rounding"
     )
-    graphs: bool = Field(
+    graphs: Annotated[bool, Effect.NONE] = Field(
         True, description="replay the network from CUDA graphs on a single GPU: less work for the host, same numbers"
     )
     sync_norm: Literal["auto", "always", "never"] = Field(
         "auto", description="BatchNorm over the batches of all GPUs; auto: where there are several"
     )
     deterministic: bool = Field(False, description="refuse operations that are not bitwise repeatable")
-    log_every: int = Field(10, ge=1, description="iterations between records of the loss")
-    tensorboard: bool = Field(False, description="also log to TensorBoard (needs faircl[logging])")
+    log_every: Annotated[int, Effect.NONE] = Field(10, ge=1, description="iterations between records of the loss")
+    tensorboard: Annotated[bool, Effect.NONE] = Field(
+        False, description="also log to TensorBoard (needs faircl[logging])"
+    )
 
     @field_validator("scale")
     @classmethod
@@ -135,14 +139,18 @@ class TrainConfig(Section):
 class EvalConfig(Section):
     """Evaluation after every step."""
 
-    convention: Literal["full", "plop", "mib"] = Field(
+    convention: Annotated[Literal["full", "plop", "mib"], Effect.EVALUATION] = Field(
         "full",
         description="what is scored: every pixel at the image's own size (full), or as published tables do after PLOP "
         "or after MiB",
     )
-    size: int = Field(512, ge=8, description="side of the centre crop that plop and mib score")
-    batch: int = Field(16, ge=1, description="images of one size evaluated together")
-    examples: int = Field(4, ge=0, description="test images kept with their predictions for the report")
+    size: Annotated[int, Effect.EVALUATION] = Field(
+        512, ge=8, description="side of the centre crop that plop and mib score"
+    )
+    batch: Annotated[int, Effect.NONE] = Field(16, ge=1, description="images of one size evaluated together")
+    examples: Annotated[int, Effect.EVALUATION] = Field(
+        4, ge=0, description="test images kept with their predictions for the report"
+    )
 
 
 class BalanceConfig(Section):

@@ -58,13 +58,14 @@ from faircl.loading.loader import (
 )
 from faircl.loading.samplers import CountedBatches, Order, RareFirst, Shuffled, Stream
 from faircl.methods.base import Method, ScannedBatch, StepContext
-from faircl.metrics import StepMetrics, average_over_steps, forgetting
+from faircl.metrics import average_over_steps, forgetting
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.report.page import write_run_page
 from faircl.runs.checkpoint import load_step, save_step
 from faircl.runs.environment import environment
 from faircl.runs.folder import RunFolder
+from faircl.runs.reading import step_metrics
 from faircl.scenario import CONVENTIONS
 from faircl.seeding import torch_seed
 
@@ -133,7 +134,7 @@ class Trainer:
     def run(self) -> None:
         """Train what is not finished yet, step by step."""
         first = self.first = on_first(self.folder.finished_steps)
-        records = on_first(partial(self.folder.all_records, before_step=first))
+        records = on_first(partial(self.folder.records, before_step=first))
         if 0 < first < len(self.scenario.steps):
             load_step(self.folder.step_path(first - 1), self.model, self.method)
         place(self.model, self.fabric.device)
@@ -146,7 +147,7 @@ class Trainer:
             self.log.records.clear()
             on_first(partial(self._write_results, records))
         if first == len(self.scenario.steps):  # nothing was left to do, but a killed process may owe the last files
-            on_first(lambda: self._write_results(self.folder.lines()))
+            on_first(lambda: self._write_results(self.folder.records()))
         self.log.close()
 
     def _about(self, step: int) -> str:
@@ -302,7 +303,7 @@ class Trainer:
             reporter=self.reporter,
         )
         on_first(partial(self._write_step, step))
-        earlier = [StepMetrics.from_json(record) for record in records if record["kind"] == "eval"]
+        earlier = step_metrics(records)
         record = {"kind": "eval", **metrics.to_json(), **forgetting([*earlier, metrics]).to_json()}
         record["leaked"] = self.scenario.steps[step].leaked
         return record | {"average_over_steps": average_over_steps([*earlier, metrics])}

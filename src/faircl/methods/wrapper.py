@@ -8,19 +8,19 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, mo
 from torch import Tensor
 
 from faircl.config.components import Init
-from faircl.errors import did_you_mean
 from faircl.loading.loader import Batch
 from faircl.methods.balance import Balance
 from faircl.methods.base import Method, MethodConfig, ScannedBatch, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.registry import METHODS
+from faircl.validation import InvalidSettings
 
 INNER = "mib"
 """The inner method where none is named."""
 
 
 def _parse(value: Any) -> Any:
-    """Read the inner method's settings; a mistake there is told in one sentence, whatever the depth."""
+    """Read the inner method's settings."""
     if isinstance(value, dict) and "name" not in value:
         value = {"name": INNER, **value}
     if not isinstance(value, str | dict | MethodConfig):
@@ -28,15 +28,8 @@ def _parse(value: Any) -> Any:
     try:
         return METHODS.parse_config(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            name = value["name"] if isinstance(value, dict) else getattr(value, "name", value)
-            known = METHODS.get(str(name)).Config.model_fields
-            text = f"unknown setting '{where}'.{did_you_mean(where, known)} Known: {', '.join(known)}"
-            raise ValueError(text) from None
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{where}: {message}" if where else message) from None
+        name = str(value["name"] if isinstance(value, dict) else value)
+        raise InvalidSettings(error, METHODS.get(name).Config) from None
 
 
 class WrapperConfig(MethodConfig):

@@ -1,4 +1,4 @@
-"""What is measured: confusion matrix, class IoUs and their groups, fairness between classes, forgetting over steps."""
+"""Metrics: confusion matrix, class IoUs and their groups, fairness between classes, forgetting over steps."""
 
 from faircl.metrics.confusion import ConfusionMatrix, error_rate, iou, pixels
 from faircl.metrics.forgetting import Forgetting, average_over_steps, forgetting

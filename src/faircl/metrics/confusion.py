@@ -1,13 +1,11 @@
 """The confusion matrix of a whole evaluation, and the per-class rates that follow from it.
 
-Every rate is a fraction in [0, 1] and NaN for a class without a single truth pixel: an absent class says nothing
-about the model, even where it was predicted, and is left out of every mean. MiB, PLOP and their successors do the
+Every rate is a fraction in [0, 1], and NaN for a class without a truth pixel, even if it was predicted; such a class is
+left out of every mean. MiB, PLOP and their successors do the
 same; SSUL and DKD count such a class as 0.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -59,23 +57,6 @@ class ConfusionMatrix:
         self._check(pred, "prediction")
         flat = torch.bincount(true * self.num_classes + pred, minlength=self.num_classes**2)
         self.counts += flat.view_as(self.counts).to(self.counts.device)
-
-    def merge(self, other: ConfusionMatrix) -> None:
-        """Add the counts of another matrix: two halves of an evaluation equal the whole."""
-        if other.num_classes != self.num_classes:
-            raise ValueError(f"Cannot merge {other.num_classes} classes into {self.num_classes}.")
-        self.counts += other.counts.to(self.counts.device)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return everything needed to go on counting later."""
-        return {"counts": self.counts.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace the counts by those of ``state_dict()``."""
-        counts = state["counts"]
-        if counts.shape != self.counts.shape:
-            raise ValueError(f"State has counts of shape {tuple(counts.shape)}, expected {tuple(self.counts.shape)}.")
-        self.counts.copy_(counts)
 
     def _check(self, values: Tensor, kind: str, note: str = "") -> None:
         outside = (values < 0) | (values >= self.num_classes)

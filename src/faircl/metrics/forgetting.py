@@ -1,4 +1,4 @@
-"""What later steps cost earlier classes: forgetting per class, and the average over steps."""
+"""Forgetting per class, and the average of the mIoU over steps."""
 
 from __future__ import annotations
 

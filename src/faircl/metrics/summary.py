@@ -1,4 +1,4 @@
-"""What one evaluation says: class IoUs, their means over groups of classes, and how evenly the classes are served.
+"""Metrics of one evaluation: class IoUs, their means over groups of classes, and their spread between classes.
 
 All values are percent, or percent points for differences and spreads. At step t the groups are
 

@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from faircl.effects import Effect
 from faircl.errors import UserError
 from faircl.models.segmenter import ModelConfig
 
@@ -29,7 +30,7 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "net")
 class WeightsConfig(ModelConfig):
     """Hyper-parameters of a network that can start from trained weights."""
 
-    weights: str = Field(
+    weights: Annotated[str, Effect.FIRST_STEP] = Field(
         "none",
         description="starting weights: none, imagenet or pretrained (downloaded by the network's library), or a "
         ".safetensors or .pth file",

@@ -12,6 +12,7 @@ from faircl.data.auxiliary_maps import AuxiliaryMaps
 from faircl.data.images import ImageReading
 from faircl.data.saliency import SaliencyMaps
 from faircl.data.sample import SegmentationData
+from faircl.effects import Effect
 from faircl.errors import UserError
 from faircl.readers.folder import FolderData
 from faircl.readers.scenes import SceneData
@@ -44,14 +45,14 @@ class ReaderConfig(BaseModel):
 class FileConfig(ReaderConfig):
     """What every reader of files needs: where they are, and how images are read."""
 
-    root: Path | None = Field(None, description="the folder")
+    root: Annotated[Path | None, Effect.NONE] = Field(None, description="the folder")
     bands: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] | None = Field(
         None, description="bands, from 0, that become red, green and blue; unset: the first three"
     )
     value_range: tuple[float, float] | None = Field(
         None, description="values that become 0 and 255, for deep images; unset: the whole range of the type"
     )
-    saliency: Path | None = Field(
+    saliency: Annotated[Path | None, Effect.PRESENCE] = Field(
         None, description="folder of saliency maps, a PNG per training image; only methods that want them use them"
     )
 

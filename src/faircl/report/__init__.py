@@ -1,1 +1,1 @@
-"""What people read: plots, tables of a run or comparison, and self-contained HTML pages."""
+"""Reports: plots, tables of a run or comparison, self-contained HTML pages."""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import matplotlib
@@ -17,30 +14,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from faircl.data.class_stats import ClassStats, DataStats
 from faircl.data.sample import Classes
-from faircl.errors import UserError
 from faircl.labels import BACKGROUND
-from faircl.report.style import COLOURS, INK, STYLE, distinct, legend, name_bars, panels, short
+from faircl.report.plot_files import FILE_STYLE, check_plot_file, save_plot
+from faircl.report.style import COLOURS, INK, distinct, legend, name_bars, panels, short
 
-FORMATS = (".pdf", ".png", ".svg")
 GREY = "#9a9a9a"
 PER_ROW = 52  # bars; 151 classes make three rows
 MOST_STEPS = 12  # entries of the legend
-_FILE_STYLE = {**STYLE, "pdf.fonttype": 42, "svg.hashsalt": "faircl"}  # 42: text stays text in PDF too
-_METADATA = {  # a date would change the bytes of equal plots
-    ".pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
-    ".png": {"Software": None},
-    ".svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
-}
-
-
-def check_plot_file(path: Path) -> None:
-    """Raise an error if no plot can be written to a path; called before the work whose result it would lose."""
-    if path.suffix.lower() not in FORMATS:
-        raise UserError(f"Cannot write plot {path}: its name must end in one of {', '.join(FORMATS)}.")
-    if not os.path.isdir(path.parent):
-        raise UserError(f"Cannot write plot {path}: there is no folder {path.parent}; make it first.")
-    if os.path.isdir(path):
-        raise UserError(f"Cannot write plot {path}: it is a folder; choose another name.")
 
 
 def write_distribution(
@@ -52,9 +32,9 @@ def write_distribution(
     minor; background is grey, as no step learns it.
     """
     check_plot_file(path)
-    with matplotlib.rc_context(_FILE_STYLE):
+    with matplotlib.rc_context(FILE_STYLE):
         figure = _draw(title, stats, classes, steps)
-        _save(figure, path)
+        save_plot(figure, path)
 
 
 def _draw(title: str, stats: DataStats, classes: Classes, steps: Mapping[int, int] | None) -> Figure:
@@ -141,18 +121,3 @@ def _step_colours(stats: DataStats, steps: Mapping[int, int]) -> tuple[dict[int,
 
 def _patch(colour: str, label: str) -> Patch:
     return Patch(facecolor=colour, edgecolor=INK, lw=0.5, label=label)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """Write beside the place and move there, so that nothing half-written is left."""
-    suffix = path.suffix.lower()
-    beside = path.with_name(f".{path.stem}.part{suffix}")
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*Glyph .* missing")  # a name in a script the font lacks
-            figure.savefig(beside, dpi=160, metadata=_METADATA[suffix])
-        os.replace(beside, path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise UserError(f"Cannot write plot {path}: {error.strerror or error}; choose another place.") from None

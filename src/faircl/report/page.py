@@ -1,4 +1,4 @@
-"""One self-contained HTML file per run or comparison: opens offline, anywhere, years later."""
+"""One self-contained HTML file per run or comparison, readable offline."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from faircl.metrics import forgetting
 from faircl.report import plots
 from faircl.report.pictures import comparison_strips, run_strips
 from faircl.report.run_tables import class_comparison_table, class_table, comparison_table, step_table
+from faircl.runs.comparability import comparison_warnings
 from faircl.runs.run import Run, load_run
 from faircl.tables import Table, show
 
@@ -56,7 +57,7 @@ def write_run_page(run_dir: Path) -> Path:
         summary=run_summary(run),
         steps=step_table(run),
         classes=class_table(run),
-        figures=[(caption, Markup(svg)) for caption, svg in figures],  # our own SVG: names in it are escaped
+        figures=[(caption, Markup(svg)) for caption, svg in figures],  # made by plots.py, which escapes names
         strips=run_strips(run),
     )
 
@@ -94,7 +95,7 @@ def write_comparison_page(out_dir: Path, runs: Sequence[tuple[str, Path]], table
 
 
 def run_summary(run: Run) -> str:
-    """Say the result of a run in a few plain sentences."""
+    """Return the result of a run in a few sentences."""
     final, groups = run.final, run.final.groups
     text = [
         f"On {run.task}, {run.method} with {run.model}, trained in {_count(len(run.steps), 'step')}, segments "
@@ -120,12 +121,12 @@ def run_summary(run: Run) -> str:
         text.append(f"Averaged over the steps, the mean IoU is {_percent(run.average)}")
     text.append(f"Scored by the convention {final.convention}")
     if run.leaked > 0:
-        text.append(f"Mind that {_percent(100 * run.leaked)} of the last step's test images have been trained on")
+        text.append(f"Note that {_percent(100 * run.leaked)} of the last step's test images have been trained on")
     return ". ".join(text) + "."
 
 
 def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
-    """Say which run leads in accuracy and in fairness, and whether the runs may be compared at all."""
+    """Return which run leads in accuracy and in fairness, and what keeps the runs from being comparable."""
     if len(runs) < 2:
         return run_summary(runs[0][1])
     text = []
@@ -137,16 +138,7 @@ def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
             leaders = [label for measure, label in known if show(measure, 1) == shown]
             if len(leaders) < len(known):
                 text.append(f"{what}: {' and '.join(leaders)}, {shown}\N{NO-BREAK SPACE}{unit}")
-    # Not the sha256 of the whole scenario: joint training has its own steps, yet is there to be compared with.
-    keys = ("labels_sha256", "task", "setting")
-    scenarios = {
-        (*(run.scenario.get(key) for key in keys), run.scenario.get("protocol", "classes"), run.final.convention)
-        for _, run in runs
-    }
-    if len(scenarios) > 1:
-        text.append("Mind that the runs differ in data, task, setting or convention: see the details below")
-    if any(run.leaked > 0 for _, run in runs):
-        text.append("Mind that runs were tested on images they have been trained on: see the details below")
+    text += [f"Note that {warning}" for warning in comparison_warnings([run for _, run in runs])]
     return ". ".join(text) + "."
 
 
@@ -159,7 +151,7 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 
 def _write(path: Path, template: str, **values: Any) -> Path:
-    """Render a template and put it in place at once: a reader never sees half a page."""
+    """Render a template into a file, which is written whole or not at all."""
     # autoescape for every template: class names, labels and configurations are user input.
     environment = Environment(
         loader=PackageLoader("faircl.report"),

@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from faircl.metrics import StepMetrics
 from faircl.report.style import COLOURS, INK, STYLE, WIDTH, distinct, legend, name_bars, panels
-from faircl.runs.run import TrainRecord
+from faircl.runs.reading import TrainRecord
 
 
 @matplotlib.rc_context(STYLE)

@@ -30,7 +30,7 @@ def step_table(run: Run) -> Table:
         lost = forgetting(run.steps[: k + 1]).mean
         speed = run.images_per_second.get(metrics.step)
         rows.append([str(metrics.step), len(metrics.classes), *_measures(metrics), lost, speed])
-    # No best value: the steps are not rivals.
+    # No best value: steps are not compared with each other.
     measures = [column._replace(best=None) for column in _MEASURES]
     return Table([Column("Step"), Column("Classes"), *measures, Column("Forgetting"), Column("Images/s", 1)], rows)
 

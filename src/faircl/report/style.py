@@ -1,4 +1,4 @@
-"""How all plots look: ink, colours, rows of bars, legend. No torch in here, so that plots of data come quickly."""
+"""Style of all plots: ink, colours, rows of bars, legend; without torch, so that plots of data start quickly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 WIDTH = 9.375  # inches; 900 px in a browser
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
-"""Okabe and Ito's colours, told apart by colour-blind readers too."""
+"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
 
 INK = "#010203"  # in pages it stands for currentColor, which matplotlib does not know
 STYLE: Any = {
@@ -72,7 +72,7 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
 
 
 def distinct(count: int) -> list[str]:
-    """Distinct colours; beyond the named ones a perceptually even ramp, which stays ordered for colour-blind eyes."""
+    """Distinct colours; beyond the named ones a perceptually even ramp, which colour-blind readers can order."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
     ramp = matplotlib.colormaps["viridis"](np.linspace(0.12, 0.98, count))

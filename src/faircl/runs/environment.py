@@ -1,4 +1,4 @@
-"""What a run ran on: versions, hardware, commit."""
+"""Software and hardware of a run: versions, devices, commit."""
 
 from __future__ import annotations
 

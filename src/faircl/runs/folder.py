@@ -1,17 +1,15 @@
-"""The run folder: what is written where, whole or not at all.
+"""The run folder and how it is written.
 
     config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html
     examples/0.image.png 0.truth.png …
     steps/00/model.safetensors model.json method.safetensors method.json examples/0.png …
 
-A file is written beside its place and moved there; a step's folder appears only when it is complete. A killed
-process therefore leaves nothing that looks finished and is not.
+A file is written beside its place and moved there; a step's folder appears only when it is complete. A killed process
+therefore leaves no file or step that is incomplete.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -19,26 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from faircl.config.describe import differences
+from faircl.config.identity import differing_settings
 from faircl.config.run import RunConfig, parse_config
+from faircl.effects import Effect
 from faircl.errors import UserError
 from faircl.files import write_text, writing
+from faircl.runs.reading import CONFIG, ENVIRONMENT, METRICS, SCENARIO, Record, read_config, read_json, read_records
 from faircl.scenario import Scenario
-
-CONFIG, SCENARIO, METRICS = "config.yaml", "scenario.json", "metrics.jsonl"
-# Settings that do not change what a run computes: it may be resumed under others. That data found under another root
-# are the same is proved by the scenario's sha256. Of saliency maps it counts whether there are any, not where.
-_INCIDENTAL = {
-    "train": {"workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing"},
-    "eval": {"batch"},
-    "data": {"root"},
-}
+from faircl.tables import Column, Table
 
 
 class RunFolder:
-    """A run on disk."""
+    """A run on disk, for writing; ``faircl.runs.run.Run`` is for reading results."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,12 +63,12 @@ class RunFolder:
                 f"The data have changed since {path} was begun: its scenario is {folder.scenario()['sha256'][:12]}, "
                 f"today's {scenario.sha256[:12]}; start a new run in another folder."
             )
-        # The configuration first: from then on the folder is this run's and can be resumed. What is there stays: it
-        # says how the run was begun, whatever it is continued with.
+        # The configuration first: from then on the folder belongs to this run and can be resumed. Files that exist
+        # are kept: they record how the run was begun, even if it is resumed with other settings.
         for name, text in (
             (CONFIG, config.to_yaml()),
             (SCENARIO, json.dumps(scenario.to_json(), indent=1)),
-            ("environment.json", json.dumps(env, indent=1)),
+            (ENVIRONMENT, json.dumps(env, indent=1)),
         ):
             if not (path / name).is_file():
                 folder.write_text(name, text)
@@ -97,9 +87,10 @@ class RunFolder:
             ) from None
         if not (self.path / CONFIG).is_file():
             raise UserError(f"Output folder {self.path} holds other files; choose an empty or new folder with --out.")
-        # Once a step is done, the weights it started from are not read again, and may have moved.
+        # After the first step its starting weights are not read again, so the file may have moved.
         begun = self.finished_steps() > 0
-        other = differences(_comparable(self.config(), begun), _comparable(config, begun))
+        ignored = {Effect.NONE, *([Effect.FIRST_STEP] if begun else [])}
+        other = differing_settings(self.config().model_dump(mode="json"), config.model_dump(mode="json"), ignored)
         if other:
             raise UserError(
                 f"Output folder {self.path} already holds another run, with another {', '.join(other[:3])}"
@@ -115,29 +106,18 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """Return the run's resolved configuration."""
+        tree = read_config(self.path)
         try:
-            return parse_config(yaml.safe_load((self.path / CONFIG).read_text(encoding="utf-8")))
+            return parse_config(tree)
         except UserError as error:
             raise UserError(f"{self.path / CONFIG}: {error}") from None
-        except (OSError, yaml.YAMLError, TypeError, ValueError) as error:
-            found = " ".join(str(error).split())
-            raise UserError(f"Cannot read {self.path / CONFIG}: {found}; the run folder is damaged.") from None
 
     def scenario(self) -> dict[str, Any]:
         """Return the saved scenario."""
-        saved = self._read_json(SCENARIO)
+        saved = read_json(self.path / SCENARIO)
         if not {"sha256", "task", "setting"} <= saved.keys():
             raise UserError(f"{self.path / SCENARIO} lacks its sha256, task or setting; the run folder is damaged.")
         return saved
-
-    def _read_json(self, name: str) -> dict[str, Any]:
-        try:
-            value = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"Cannot read {self.path / name}: {error}; the run folder is damaged.") from None
-        if not isinstance(value, dict):
-            raise UserError(f"{self.path / name} holds no JSON object; the run folder is damaged.")
-        return value
 
     def step_path(self, step: int) -> Path:
         """Folder of a step."""
@@ -157,26 +137,13 @@ class RunFolder:
             done += 1
         return done
 
-    def records(self, kind: str) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl of one kind, ``train`` or ``eval``."""
-        return [record for record in self.lines() if record["kind"] == kind]
-
-    def all_records(self, before_step: int) -> list[dict[str, Any]]:
-        """Return every record of the steps before one, in order."""
-        return [record for record in self.lines() if record["step"] < before_step]
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Return every record of metrics.jsonl, in order."""
-        path = self.path / METRICS
-        if not path.is_file():
-            return []
-        try:
-            records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-        except (OSError, ValueError) as error:
-            raise UserError(f"Cannot read {path}: {error}; the run folder is damaged.") from None
-        if not all(isinstance(record, dict) and {"kind", "step"} <= record.keys() for record in records):
-            raise UserError(f"{path} holds lines without a kind and a step; the run folder is damaged.")
-        return records
+    def records(self, kind: str | None = None, before_step: int | None = None) -> list[Record]:
+        """Return the records of metrics.jsonl: all, or those of one kind (``train``, ``eval``) or before a step."""
+        return [
+            record
+            for record in read_records(self.path)
+            if kind in (None, record["kind"]) and (before_step is None or record["step"] < before_step)
+        ]
 
     # Writing
 
@@ -185,7 +152,7 @@ class RunFolder:
         write_text(self.path / name, text)
 
     def write_step(self, step: int, write: Callable[[Path], None]) -> None:
-        """Let ``write`` fill a step's folder, then move it to its place in one stroke."""
+        """Let ``write`` fill a step's folder, then move it to its place."""
         final = self.step_path(step)
         beside = final.with_name(f".{final.name}.part")
         shutil.rmtree(beside, ignore_errors=True)
@@ -195,23 +162,14 @@ class RunFolder:
             shutil.rmtree(final, ignore_errors=True)  # left by a process that was killed before it recorded the step
             os.replace(beside, final)
 
-    def write_records(self, records: list[dict[str, Any]]) -> None:
+    def write_records(self, records: list[Record]) -> None:
         """Replace metrics.jsonl, and metrics.csv made from its evaluations: a row per step and class."""
         self.write_text(METRICS, "".join(json.dumps(record) + "\n" for record in records))
-        table = io.StringIO()
-        columns = ("step", "id", "name", "learned_at", "iou", "error_rate", "pixels")
-        writer = csv.DictWriter(table, columns, extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        for record in records:
-            if record["kind"] == "eval":
-                writer.writerows({"step": record["step"], **row} for row in record["classes"])
-        self.write_text("metrics.csv", table.getvalue())
-
-
-def _comparable(config: RunConfig, begun: bool) -> dict[str, Any]:
-    tree = config.model_dump(mode="json")
-    for section, keys in (_INCIDENTAL | ({"model": {"weights"}} if begun else {})).items():
-        tree[section] = {k: v for k, v in tree[section].items() if k not in keys}
-    if "saliency" in tree["data"]:
-        tree["data"]["saliency"] = tree["data"]["saliency"] is not None
-    return tree
+        columns = ("id", "name", "learned_at", "iou", "error_rate", "pixels")
+        rows = [
+            [record["step"], *(row[column] for column in columns)]
+            for record in records
+            if record["kind"] == "eval"
+            for row in record["classes"]
+        ]
+        self.write_text("metrics.csv", Table([Column(name) for name in ("step", *columns)], rows).csv())

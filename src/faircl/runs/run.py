@@ -1,34 +1,29 @@
-"""What a run folder says: its configuration, scenario, evaluations, losses and example pictures."""
+"""A run on disk, for reading: its configuration, scenario, evaluations, losses and example pictures."""
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from faircl.config.describe import method_words
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics, average_over_steps
+from faircl.runs.reading import (
+    CONFIG,
+    ENVIRONMENT,
+    METRICS,
+    SCENARIO,
+    TrainRecord,
+    evaluations,
+    read_config,
+    read_json,
+    read_records,
+    step_metrics,
+    train_records,
+)
 from faircl.scenario import short_task
-
-
-@dataclass(frozen=True)
-class TrainRecord:
-    """Loss at one iteration of a step; ``iterations`` is the length of the step, ``terms`` the weighted loss terms.
-
-    ``measures`` are numbers that the method recorded beside them.
-    """
-
-    step: int
-    iteration: int
-    iterations: int
-    loss: float
-    terms: dict[str, float]
-    measures: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,58 +105,30 @@ class Run:
 
 
 def load_run(folder: Path) -> Run:
-    """Read a run folder. Only metrics.jsonl, with at least one evaluation, is required.
-
-    Where a resumed run wrote a step or an iteration twice, the later line counts.
-    """
+    """Read a run folder. Only metrics.jsonl, with at least one evaluation, is required."""
     folder = Path(folder)
-    evaluations: dict[int, dict[str, Any]] = {}
-    training: dict[tuple[int, int], TrainRecord] = {}
-    for line in _metric_lines(folder / "metrics.jsonl"):
-        if line.get("kind") == "eval":
-            evaluations[line["step"]] = line
-        elif line.get("kind") == "train":
-            terms, measures = _numbers(line.get("terms")), _numbers(line.get("measures"))
-            loss = math.nan if line["loss"] is None else float(line["loss"])
-            record = TrainRecord(line["step"], line["iteration"], line["iterations"], loss, terms, measures)
-            training[record.step, record.iteration] = record
-    if not evaluations:
-        raise UserError(f"Run {folder} has no evaluation in metrics.jsonl yet; let it finish its first step.")
-    config_text = _text(folder / "config.yaml")
-    ordered = [evaluations[step] for step in sorted(evaluations)]
+    if not (folder / METRICS).is_file():
+        raise UserError(f"{folder} is not a run folder: it has no {METRICS}. Give the folder of a run.")
+    records = read_records(folder)
+    evaluated = evaluations(records)
+    if not evaluated:
+        raise UserError(f"Run {folder} has no evaluation in {METRICS} yet; let it finish its first step.")
+    speeds = {step: record.get("images_per_second") for step, record in evaluated.items()}
+    has_config = (folder / CONFIG).is_file()
     return Run(
         folder=folder,
-        config=_mapping(yaml.safe_load(config_text)),
-        config_text=config_text,
-        environment={k: str(v) for k, v in _mapping(json.loads(_text(folder / "environment.json") or "{}")).items()},
-        scenario=_mapping(json.loads(_text(folder / "scenario.json") or "{}")),
-        steps=tuple(StepMetrics.from_json(line) for line in ordered),
-        images_per_second={e["step"]: float(e["images_per_second"]) for e in ordered if e.get("images_per_second")},
-        training=tuple(training[key] for key in sorted(training)),
+        config=read_config(folder) if has_config else {},
+        config_text=(folder / CONFIG).read_text(encoding="utf-8") if has_config else "",
+        environment={key: str(value) for key, value in _optional_json(folder / ENVIRONMENT).items()},
+        scenario=_optional_json(folder / SCENARIO),
+        steps=tuple(step_metrics(records)),
+        images_per_second={step: float(speed) for step, speed in speeds.items() if speed},
+        training=tuple(train_records(records)),
     )
 
 
-def _metric_lines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        raise UserError(f"{path.parent} is not a run folder: it has no metrics.jsonl. Give the folder of a run.")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    out: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            out.append(json.loads(line))
-        except json.JSONDecodeError as error:
-            # A run that was killed, or is writing just now, may leave its last line unfinished.
-            if number < len(lines):
-                raise UserError(f"{path} is damaged: line {number} is not JSON ({error}). Remove the line.") from error
-    return out
-
-
-def _numbers(values: Any) -> dict[str, float]:
-    return {name: math.nan if v is None else float(v) for name, v in _mapping(values).items()}
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+def _optional_json(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""Renamed settings: for one version an old key is accepted, with a warning that names the new one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from faircl.errors import RenamedSetting, UserError
+
+
+class Renamed(NamedTuple):
+    """Old and new key of a setting in a section such as ``train`` or ``optim.parts``; ``""`` is the whole tree.
+
+    ``part`` limits it to the data set, network or method of that name. In ``method`` it also holds for a method inside
+    another one.
+    """
+
+    section: str
+    old: str
+    new: str
+    part: str | None = None
+
+
+RENAMED: tuple[Renamed, ...] = ()
+
+
+def with_new_keys(tree: dict[str, Any], under: Mapping[str, Any] | None = None, warn: bool = True) -> dict[str, Any]:
+    """Return a tree of settings with old keys replaced by new ones.
+
+    ``under`` is the tree that this one will be laid over: it names the parts that this one does not name.
+    """
+    for entry in RENAMED:
+        path = entry.section.split(".") if entry.section else ()
+        tree = _renamed(tree, under, path, entry, warn)
+    return tree
+
+
+def _renamed(tree: dict[str, Any], under: Any, path: Sequence[str], entry: Renamed, warn: bool) -> dict[str, Any]:
+    under = {"name": under} if isinstance(under, str) else under if isinstance(under, Mapping) else {}
+    inside = path[0] if path else "method" if entry.section == "method" else ""
+    if isinstance(tree.get(inside), dict):
+        tree = tree | {inside: _renamed(tree[inside], under.get(inside), path[1:], entry, warn)}
+    if path or entry.old not in tree or entry.part not in (None, tree.get("name", under.get("name"))):
+        return tree
+    old, new = (".".join(filter(None, (entry.section, key))) for key in (entry.old, entry.new))
+    if entry.new in tree:
+        raise UserError(f"Setting {old} is now called {new}, and both are given; give {new} only.")
+    if warn:
+        text = f"setting {old} is now called {new}; the next version will refuse {old}"
+        warnings.warn(text, RenamedSetting, stacklevel=2)
+    return {entry.new if key == entry.old else key: value for key, value in tree.items()}

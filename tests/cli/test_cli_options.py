@@ -1,0 +1,55 @@
+"""The options of every command, frozen: scripts depend on them. A new option is added here with intent."""
+
+import typer.main
+
+from faircl.cli.app import app
+
+OPTIONS = {
+    "bench evaluation": "--batch --classes --format --json --rounds --size --stride",
+    "bench input": "--batch --format --height --images --json --noise --seconds --size --width --workers",
+    "bench loss": "--batch --channels-first --channels-last --classes --exact --format --json --no-exact --plot "
+    "--precision --rounds --size --stride",
+    "bench methods": "--batch --classes --format --iterations --json --method --model --old --peer --precision "
+    "--rounds --set --size",
+    "bench step": "--batch --classes --format --iterations --json --model --old --peer --precision --rounds --set "
+    "--size",
+    "compare": "--format --json --page",
+    "config show": "--fit --json --set",
+    "data check": "--all --data --format --json --masks-only --root --set --split -d -r",
+    "data list": "--format --json",
+    "data prepare": "--json --root --sbd -r",
+    "data stats": "--data --format --json --no-cache --order --plot --root --set --split --task -d -r -t",
+    "data synth": "--images --json --out --seed --size --test-images -o",
+    "demo": "--format --json --out --seed --set -o",
+    "doctor": "--json",
+    "eval": "--convention --format --json --root --step",
+    "methods": "--format --json",
+    "models": "--format --json",
+    "recipes": "--data --format --json --method -d -m",
+    "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
+    "--setting --task -d -r -t",
+    "train": "--fit --format --json --out --resume --seed --set -o",
+}
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor"}
+
+
+def commands(group, path=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def options(command) -> set[str]:
+    return {name for one in command.params for name in (*one.opts, *one.secondary_opts) if name.startswith("-")}
+
+
+def test_every_command_has_exactly_its_options():
+    found = {name: options(command) for name, command in commands(typer.main.get_command(app))}
+    assert found == {name: set(words.split()) for name, words in OPTIONS.items()}
+
+
+def test_every_command_that_prints_a_table_has_a_format():
+    without = {name for name, words in OPTIONS.items() if "--format" not in words.split()}
+    assert without == NO_TABLE
