@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import faircl
+from faircl.api.comparing import MEASURES
 from faircl.cli.output import WIDE, Json, console, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from faircl.runs.run import Run
-
-MEASURES = ("old", "new", "all", "std", "rarest_third", "forgetting")
 
 
 def compare(
@@ -39,91 +40,23 @@ def compare(
 
     faircl compare plain=runs/a 'no fairness'=runs/b --page runs/table --json
     """
-    from faircl.report.page import write_comparison_page
-    from faircl.runs.run import load_run
-
-    loaded = [(label, load_run(path)) for label, path in map(_labelled, runs)]
-    named = [(label or run.method, run) for label, run in loaded]
-    rows = [_row(label, [run for other, run in named if other == label]) for label in dict(named)]
-    notes = [*_notes([run for _, run in named]), *_unlike(named)]
-    written = None if page is None else write_comparison_page(page, [(label, run.folder) for label, run in named])
+    labels, folders = zip(*map(_labelled, runs), strict=True)
+    made = faircl.compare(folders, labels, page)
+    rows = [asdict(row) for row in made.rows]
     if as_json:
-        print_json({"rows": rows, "notes": notes, "page": None if written is None else str(written)})
+        print_json({"rows": rows, "notes": made.notes, "page": None if made.page is None else str(made.page)})
         return
-    console().print(_table(rows, named[0][1], wide=console().width >= WIDE))
-    for note in notes:
+    console().print(_table(rows, made.runs[0][1], wide=console().width >= WIDE))
+    for note in made.notes:
         console().print(note, markup=False, soft_wrap=True)
-    if written is not None:
-        print(f"page: {written}")
+    if made.page is not None:
+        print(f"page: {made.page}")
 
 
 def _labelled(text: str) -> tuple[str, Path]:
     """Split ``label=path``; a path that is there wins over a label."""
     label, equals, path = text.partition("=")
     return ("", Path(text)) if not equals or Path(text).exists() else (label, Path(path))
-
-
-def _row(label: str, runs: Sequence[Run]) -> dict[str, Any]:
-    """Mean and population standard deviation of every measure over the runs of a label."""
-    import numpy as np
-
-    from faircl.metrics import forgetting
-
-    values: dict[str, list[float]] = {name: [] for name in MEASURES}
-    for run in runs:
-        groups = run.final.groups
-        found = (groups["old"].miou, groups["new"].miou, groups["all"].miou, groups["all"].std)
-        for name, value in zip(MEASURES, (*found, run.final.rarest_third, forgetting(run.steps).mean), strict=True):
-            values[name].append(value)
-    means = {name: float(np.mean(numbers)) for name, numbers in values.items()}
-    spreads = {name: float(np.std(numbers)) for name, numbers in values.items()}
-    worst = sorted({run.final.worst.name for run in runs if run.final.worst})
-    folders = [str(run.folder) for run in runs]
-    return {"label": label, "runs": folders, "mean": means, "spread": spreads, "worst": worst}
-
-
-def _notes(runs: Sequence[Run]) -> list[str]:
-    """Say what keeps the runs from being comparable."""
-    notes = []
-    keys = ("labels_sha256", "task", "setting")
-    data = {(*(run.scenario.get(key) for key in keys), run.scenario.get("protocol", "classes")) for run in runs}
-    if len(data) > 1:
-        notes.append("warning: the runs differ in data, task, setting or protocol")
-    if len({run.final.convention for run in runs}) > 1:
-        notes.append("warning: the runs were scored by different conventions; 'faircl eval --convention' scores again")
-    if len({run.model for run in runs}) > 1:
-        notes.append("warning: the runs have different networks")
-    for run in runs:
-        wanted = len(run.scenario.get("steps", ()))
-        if len(run.steps) < wanted:
-            notes.append(f"warning: {run.folder} has finished {len(run.steps)} of its {wanted} steps")
-    if any(run.leaked > 0 for run in runs):
-        notes.append("warning: runs were tested on images they have been trained on")
-    return notes
-
-
-def _unlike(named: Sequence[tuple[str, Run]]) -> list[str]:
-    """Say which rows average runs that differ in more than their seed."""
-    from faircl.config.describe import differences
-
-    notes = []
-    for label in dict(named):
-        first, *others = (_settings(run) for other, run in named if other == label)
-        if keys := sorted({key for run in others for key in differences(first, run)}):
-            listed = ", ".join(keys[:3]) + (" and more" if len(keys) > 3 else "")
-            notes.append(f"warning: the runs of row {label} differ in {listed}; give them labels of their own")
-    return notes
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    """Return what a run was made of but its seed, places and speed."""
-    tree = {key: value for key, value in run.config.items() if key not in ("seed", "eval")}
-    speed = ("workers", "cache", "graphs", "threads", "log_every", "tensorboard", "accelerator")
-    places = {"data": ("root", "saliency"), "train": speed}
-    for section, keys in places.items():
-        if isinstance(tree.get(section), dict):
-            tree[section] = {key: value for key, value in tree[section].items() if key not in keys}
-    return tree
 
 
 def _table(rows: Sequence[dict[str, Any]], first: Run, wide: bool) -> Table:

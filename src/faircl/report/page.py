@@ -140,7 +140,11 @@ def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
     # Not the sha256 of the whole scenario: joint training has its own steps, yet is there to be compared with.
     keys = ("labels_sha256", "task", "setting")
     scenarios = {
-        (*(run.scenario.get(key) for key in keys), run.scenario.get("protocol", "classes"), run.final.convention)
+        (
+            *(run.scenario_tree.get(key) for key in keys),
+            run.scenario_tree.get("protocol", "classes"),
+            run.final.convention,
+        )
         for _, run in runs
     }
     if len(scenarios) > 1:
