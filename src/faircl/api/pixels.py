@@ -61,7 +61,7 @@ def _from_tensor(image: torch.Tensor) -> Image:
         values = (values * 255).round().to(torch.uint8)
     if values.dtype != torch.uint8:
         raise UserError(f"A tensor to segment holds uint8, or floats in [0, 1]; found {values.dtype}.")
-    pixels: Image = values.permute(1, 2, 0).contiguous().numpy()
+    pixels: Image = values.permute(1, 2, 0).clone(memory_format=torch.contiguous_format).numpy()
     return pixels
 
 
@@ -70,4 +70,4 @@ def _from_array(image: NDArray[Any]) -> Image:
         raise UserError(f"An array to segment has the shape (H, W, 3), red, green and blue; found {image.shape}.")
     if image.dtype != np.uint8:
         raise UserError(f"An array to segment holds uint8, values 0 to 255; found {image.dtype}.")
-    return np.ascontiguousarray(image)
+    return np.array(image, order="C")  # Pillow's arrays are read-only, and the caller may change the others
