@@ -9,7 +9,7 @@ from PIL import Image
 
 import faircl
 from faircl.api.colours import class_colours
-from faircl.data.images import read_image
+from faircl.data.images import RGB
 from faircl.data.masks import decode_mask, voc_palette
 from faircl.readers.catalog import CAMVID_11, CITYSCAPES, CITYSCAPES_PALETTE, VOC
 
@@ -97,7 +97,7 @@ def test_pillow_images_of_any_mode_are_read_as_files_are(predictor, photo, mode,
     assert prediction.mask.shape == (24, 40)
     path = tmp_path / ("image.tif" if mode in ("CMYK", "YCbCr", "I") else "image.png")
     image.save(path)
-    assert np.array_equal(prediction.image, read_image(path))
+    assert np.array_equal(prediction.image, RGB.read(path))
 
 
 def test_bands_of_the_run_hold_for_files_and_pictures(tiny_train, street, tmp_path, photo):
