@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -46,7 +47,7 @@ class Variant(NamedTuple):
     """What is patched (owner, name, value), and the settings of ``train`` that differ."""
 
     changes: Sequence[Change] = ()
-    train: dict[str, Any] = {}
+    train: Mapping[str, Any] = MappingProxyType({})
 
 
 class NoKernels:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from faircl.distributed import global_mean
-from faircl.loading.loader import Batch
-from faircl.methods.base import Method, MethodConfig, Needs, StepContext, Terms
-from faircl.models.segmenter import Segmenter, SegOutput
+from faircl import Batch, Method, MethodConfig, Needs, Segmenter, SegOutput, StepContext, Terms, global_mean
 
 
 class DistillConfig(MethodConfig):

@@ -1,3 +1,176 @@
-"""faircl: segmentation networks that learn new classes step by step, forget nothing and treat rare classes fairly."""
+"""Segmentation networks that learn new classes step by step, forget nothing and treat rare classes fairly.
+
+Train on a folder with images/{train,test}, masks/{train,test} and classes.txt, six classes first and four later, then
+segment a photo (``faircl data synth --out data/street`` writes such a folder):
+
+    import faircl
+
+    settings = {"data.root": "data/street", "scenario.task": "6-4"}
+    settings |= {"train.crop": 64, "train.epochs": 8, "train.later_epochs": 4}  # a quick try on small images
+    run = faircl.train("folder", out="runs/mine", settings=settings)
+    for metrics in run.steps:
+        print(f"step {metrics.step}: mean IoU {metrics.groups['all'].miou:.1f} %")
+
+    prediction = faircl.load(run).predict("photo.jpg")
+    print(prediction.areas())
+    prediction.overlay().save("overlay.png")
+
+Run
+    train               train all steps of a recipe, a YAML file or a RunConfig
+    evaluate            evaluate the saved networks of a run again
+    compare             put runs side by side; returns a Comparison
+    load                load a step's network; returns a Predictor
+    load_config         read a recipe or YAML file with changed settings; returns a RunConfig
+
+Open
+    open_run            a run that was trained before; returns a Run
+    open_data           a data set, by the name of its reader
+    open_scenario       classes and images of every step; returns a Scenario
+
+What these return
+    Run                 folder, config, scenario, and the metrics after every step
+    StepMetrics         IoU of every class, means over old, new and all classes, fairness between classes
+    Predictor           predict(image) segments an array, tensor, Pillow image or file
+    Prediction          class ids at the image's own size, names, colours, areas, overlay
+    Comparison          rows, warnings, a Table and the page of compared runs
+    RunConfig           every setting of a run
+    Scenario            steps of a continual scenario
+    Table               markdown, LaTeX, CSV
+
+Choose by name, and add to the choice
+    list_methods, list_networks, list_readers, list_recipes
+    register_method, register_network, register_reader
+
+Write a method
+    Method              base class; MethodConfig its settings, Needs what it asks for, StepContext what it knows
+    Batch, SegOutput    what a loss is given: images and labels, the network's output
+    Terms               what a loss returns: named tensors
+    upsampled_cross_entropy, global_mean, global_sum
+    BACKGROUND, IGNORE, UNLABELLED    label values with a meaning of their own
+
+Write a network or a reader
+    Segmenter           base class of networks; ModelConfig its settings
+    Reader              entry of the table of readers; ReaderConfig its settings
+    SegmentationData    what a reader opens; Classes and Sample are parts of it
+    FileData            base class for image and mask files, with FileConfig, Files, Listing and MaskCoding
+
+Errors and progress
+    UserError           a mistake in data, settings or environment, told in one sentence
+    Reporter            where progress is shown; Silence shows none
+
+These names are the public API. Everything else in the package is private and may change at any time.
+The command line does the same things: ``faircl --help``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from faircl.api.comparing import Comparison as Comparison
+    from faircl.api.comparing import compare as compare
+    from faircl.api.configuring import load_config as load_config
+    from faircl.api.opening import open_data as open_data
+    from faircl.api.opening import open_run as open_run
+    from faircl.api.opening import open_scenario as open_scenario
+    from faircl.api.predicting import Prediction as Prediction
+    from faircl.api.predicting import Predictor as Predictor
+    from faircl.api.predicting import load as load
+    from faircl.api.registering import list_methods as list_methods
+    from faircl.api.registering import list_networks as list_networks
+    from faircl.api.registering import list_readers as list_readers
+    from faircl.api.registering import list_recipes as list_recipes
+    from faircl.api.registering import register_method as register_method
+    from faircl.api.registering import register_network as register_network
+    from faircl.api.registering import register_reader as register_reader
+    from faircl.api.running import evaluate as evaluate
+    from faircl.api.running import train as train
+    from faircl.config.components import MethodConfig as MethodConfig
+    from faircl.config.components import ModelConfig as ModelConfig
+    from faircl.config.run import RunConfig as RunConfig
+    from faircl.data.file_data import FileData as FileData
+    from faircl.data.file_data import Files as Files
+    from faircl.data.file_data import Listing as Listing
+    from faircl.data.mask_coding import MaskCoding as MaskCoding
+    from faircl.data.sample import Classes as Classes
+    from faircl.data.sample import Sample as Sample
+    from faircl.data.sample import SegmentationData as SegmentationData
+    from faircl.distributed import global_mean as global_mean
+    from faircl.distributed import global_sum as global_sum
+    from faircl.errors import UserError as UserError
+    from faircl.labels import BACKGROUND as BACKGROUND
+    from faircl.labels import IGNORE as IGNORE
+    from faircl.labels import UNLABELLED as UNLABELLED
+    from faircl.loading.batch import Batch as Batch
+    from faircl.losses.cross_entropy import upsampled_cross_entropy as upsampled_cross_entropy
+    from faircl.methods.base import Method as Method
+    from faircl.methods.base import StepContext as StepContext
+    from faircl.methods.base import Terms as Terms
+    from faircl.methods.needs import Needs as Needs
+    from faircl.metrics.summary import StepMetrics as StepMetrics
+    from faircl.models.segmenter import Segmenter as Segmenter
+    from faircl.models.segmenter import SegOutput as SegOutput
+    from faircl.progress import Reporter as Reporter
+    from faircl.progress import Silence as Silence
+    from faircl.readers.base import FileConfig as FileConfig
+    from faircl.readers.base import Reader as Reader
+    from faircl.readers.base import ReaderConfig as ReaderConfig
+    from faircl.runs.run import Run as Run
+    from faircl.scenario.scenario import Scenario as Scenario
+    from faircl.tables import Table as Table
+
+_HOMES = {
+    "faircl.api.comparing": ("Comparison", "compare"),
+    "faircl.api.configuring": ("load_config",),
+    "faircl.api.opening": ("open_data", "open_run", "open_scenario"),
+    "faircl.api.predicting": ("Prediction", "Predictor", "load"),
+    "faircl.api.registering": (
+        "list_methods",
+        "list_networks",
+        "list_readers",
+        "list_recipes",
+        "register_method",
+        "register_network",
+        "register_reader",
+    ),
+    "faircl.api.running": ("evaluate", "train"),
+    "faircl.config.components": ("MethodConfig", "ModelConfig"),
+    "faircl.config.run": ("RunConfig",),
+    "faircl.data.file_data": ("FileData", "Files", "Listing"),
+    "faircl.data.mask_coding": ("MaskCoding",),
+    "faircl.data.sample": ("Classes", "Sample", "SegmentationData"),
+    "faircl.distributed": ("global_mean", "global_sum"),
+    "faircl.errors": ("UserError",),
+    "faircl.labels": ("BACKGROUND", "IGNORE", "UNLABELLED"),
+    "faircl.loading.batch": ("Batch",),
+    "faircl.losses.cross_entropy": ("upsampled_cross_entropy",),
+    "faircl.methods.base": ("Method", "StepContext", "Terms"),
+    "faircl.methods.needs": ("Needs",),
+    "faircl.metrics.summary": ("StepMetrics",),
+    "faircl.models.segmenter": ("SegOutput", "Segmenter"),
+    "faircl.progress": ("Reporter", "Silence"),
+    "faircl.readers.base": ("FileConfig", "Reader", "ReaderConfig"),
+    "faircl.runs.run": ("Run",),
+    "faircl.scenario.scenario": ("Scenario",),
+    "faircl.tables": ("Table",),
+}
+"""Module of every exported name: imported when the name is first used, so that ``import faircl`` takes no time."""
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+if not TYPE_CHECKING:  # a type checker takes the imports above for the exported names, and refuses any other
+    # help(faircl) prints every name of __all__ in full. The base classes inherit thousands of lines from torch and
+    # pydantic, so it holds the functions and what they return; dir(faircl) has all exported names.
+    __all__ = [name for module, names in _HOMES.items() if module.startswith("faircl.api.") for name in names]
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'faircl' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOME})

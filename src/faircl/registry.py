@@ -1,4 +1,4 @@
-"""Tables of named parts (methods, networks, readers), open to other packages through entry points."""
+"""Tables of named parts (methods, networks, readers), to which other packages and scripts can add."""
 
 from __future__ import annotations
 
@@ -12,19 +12,39 @@ from faircl.errors import UserError, unknown_name
 class Registry:
     """Names to classes, loaded when asked for.
 
-    Built-in entries are ``"module:Class"``; other packages add theirs under the entry-point group.
+    Built-in entries are ``"module:Class"``; other packages add theirs under the entry-point group, scripts by
+    ``register``.
     """
 
     def __init__(self, kind: str, group: str, builtin: dict[str, str]) -> None:
         self.kind, self.group, self.builtin = kind, group, builtin
+        self.registered: dict[str, type] = {}
 
     def names(self) -> list[str]:
-        """All known names: the built-in ones in their order, then third parties' sorted."""
-        others = sorted({point.name for point in entry_points(group=self.group)} - set(self.builtin))
-        return [*self.builtin, *others]
+        """All known names: the built-in ones in their order, then all others sorted."""
+        others = {point.name for point in entry_points(group=self.group)} | set(self.registered)
+        return [*self.builtin, *sorted(others - set(self.builtin))]
+
+    def register(self, name: str, part: type) -> None:
+        """Add a class for the life of this process.
+
+        A name that was registered before is replaced, so that a notebook's cell can run twice; a built-in name or one
+        of an installed package is refused.
+        """
+        if not name:
+            raise UserError(f"A {self.kind} needs a name to be registered under; found an empty one.")
+        if name in self.builtin:
+            raise UserError(f"The {self.kind} '{name}' is built in and cannot be replaced; choose another name.")
+        if any(point.name == name for point in entry_points(group=self.group)):
+            raise UserError(
+                f"The {self.kind} '{name}' comes with an installed package and cannot be replaced; choose another name."
+            )
+        self.registered[name] = part
 
     def get(self, name: str) -> Any:
         """Load the class of a name."""
+        if name in self.registered:
+            return self.registered[name]
         if name in self.builtin:
             module, attribute = self.builtin[name].split(":")
             return getattr(import_module(module), attribute)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import faircl
+from faircl.api.comparing import MEASURES
 from faircl.cli.output import Format, Json, Output, print_json
 from faircl.tables import Column, MeanStd, Table
 
 if TYPE_CHECKING:
     from faircl.runs.run import Run
-
-MEASURES = ("old", "new", "all", "std", "rarest_third", "forgetting")
 
 
 def compare(
@@ -39,50 +40,24 @@ def compare(
 
     faircl compare plain=runs/a 'no fairness'=runs/b --page runs/table --json
     """
-    from faircl.report.page import write_comparison_page
-    from faircl.runs.comparability import comparison_warnings, repeat_warnings
-    from faircl.runs.run import load_run
-
-    loaded = [(label, load_run(path)) for label, path in map(_labelled, runs)]
-    named = [(label or run.method, run) for label, run in loaded]
-    rows = [_row(label, [run for other, run in named if other == label]) for label in dict(named)]
-    warnings = [*comparison_warnings([run for _, run in named]), *repeat_warnings(named)]
-    notes = [f"warning: {text}" for text in warnings]
-    written = None if page is None else write_comparison_page(page, [(label, run.folder) for label, run in named])
+    labels, folders = zip(*map(_labelled, runs), strict=True)
+    made = faircl.compare(folders, labels, page)
+    rows = [asdict(row) for row in made.rows]
     if as_json:
-        print_json({"rows": rows, "notes": notes, "page": None if written is None else str(written)})
+        print_json({"rows": rows, "notes": made.notes, "page": None if made.page is None else str(made.page)})
         return
     output = Output(form)
-    output.table(_table(rows, named[0][1]))
-    for note in notes:
+    output.table(_table(rows, made.runs[0][1]))
+    for note in made.notes:
         output.text(note)
-    if written is not None:
-        output.text(f"page: {written}")
+    if made.page is not None:
+        output.text(f"page: {made.page}")
 
 
 def _labelled(text: str) -> tuple[str, Path]:
     """Split ``label=path``; a path that is there wins over a label."""
     label, equals, path = text.partition("=")
     return ("", Path(text)) if not equals or Path(text).exists() else (label, Path(path))
-
-
-def _row(label: str, runs: Sequence[Run]) -> dict[str, Any]:
-    """Mean and population standard deviation of every measure over the runs of a label."""
-    import numpy as np
-
-    from faircl.metrics import forgetting
-
-    values: dict[str, list[float]] = {name: [] for name in MEASURES}
-    for run in runs:
-        groups = run.final.groups
-        found = (groups["old"].miou, groups["new"].miou, groups["all"].miou, groups["all"].std)
-        for name, value in zip(MEASURES, (*found, run.final.rarest_third, forgetting(run.steps).mean), strict=True):
-            values[name].append(value)
-    means = {name: float(np.mean(numbers)) for name, numbers in values.items()}
-    spreads = {name: float(np.std(numbers)) for name, numbers in values.items()}
-    worst = sorted({run.final.worst.name for run in runs if run.final.worst})
-    folders = [str(run.folder) for run in runs]
-    return {"label": label, "runs": folders, "mean": means, "spread": spreads, "worst": worst}
 
 
 def _table(rows: Sequence[dict[str, Any]], first: Run) -> Table:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import faircl
 from faircl.cli.output import Fit, Json, Set, fitted, print_json
 
 app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
@@ -33,9 +34,7 @@ def show(
 
     faircl config show folder-segformer --fit 8gb > small-card.yaml
     """
-    from faircl.config.run import load_config
-
-    config = fitted(load_config(recipe, settings or ()), fit)
+    config = fitted(faircl.load_config(recipe, settings), fit)
     if as_json:
         print_json(config.model_dump(mode="json"))
     else:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from faircl.cli.opened import Data, DataSet, Root, settings
+from faircl.api.opening import data_settings
+from faircl.cli.opened import Data, DataSet, Root
 from faircl.cli.output import Format, Json, Output, print_json
 from faircl.errors import UserError
 
@@ -88,7 +89,7 @@ def stats(
     from faircl.scenario.make import say_skipped
 
     given = [f"scenario.{key}={value}" for key, value in (("task", task), ("order", order)) if value is not None]
-    config, scenario = settings(data, root, overrides=[*given, *(overrides or ())])
+    config, scenario = data_settings(data, root, settings=[*given, *(overrides or ())])
     if plot is not None:
         from faircl.report.plot_files import check_plot_file
 
@@ -142,7 +143,7 @@ def check(
     from faircl.integrity.check import check_data
     from faircl.progress import ConsoleReporter
 
-    config, _ = settings(data, root, overrides=overrides or ())
+    config, _ = data_settings(data, root, settings=overrides)
     opened = config.open()
     for part in (part for name in split or () for part in name.split("+")):
         if isinstance(opened, FileData):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import faircl
 from faircl.cli.output import Format, Json, Output, Set, print_json
 from faircl.errors import UserError
 from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
     from faircl.config.run import RunConfig
-    from faircl.runs.folder import RunFolder
+    from faircl.runs.run import Run
 
 RUNS = (
     ("fine-tune", "demo-finetune"),
@@ -49,10 +50,9 @@ def demo(
     from faircl.cli.results import run_json
     from faircl.distributed import join, rank
     from faircl.engine.runtime import only_first
-    from faircl.engine.trainer import train
     from faircl.progress import ConsoleReporter
-    from faircl.report.page import write_comparison_page
     from faircl.report.sheet import write_comparison_picture
+    from faircl.runs.folder import RunFolder
 
     join()
     reporter = only_first(ConsoleReporter())
@@ -61,29 +61,27 @@ def demo(
     configs = [(label, recipe, _config(recipe, overrides)) for label, recipe in RUNS]
     seed = configs[0][2].seed
     out = out or Path(f"runs/demo-{seed}")
-    runs: list[tuple[str, RunFolder]] = []
+    trained: list[Run] = []
     for label, recipe, config in configs:
-        reporter.say(f"[{len(runs) + 1}/{len(RUNS)}] {label}")
-        runs.append((label, train(config, out / recipe, reporter, resume=True)))
+        reporter.say(f"[{len(trained) + 1}/{len(RUNS)}] {label}")
+        trained.append(faircl.train(config, out / recipe, resume=True, reporter=reporter))
     if rank() > 0:
         return
-    paths = [(label, folder.path) for label, folder in runs]
-    page = write_comparison_page(out, paths)
-    write_comparison_picture(out / "comparison.png", paths)
+    made = faircl.compare(trained, [label for label, _, _ in configs], out)
+    write_comparison_picture(out / "comparison.png", [(label, run.folder) for label, run in made.runs])
+    runs = [(label, RunFolder(run.folder)) for label, run in made.runs]
     if as_json:
-        print_json({"runs": [{"name": label, **run_json(folder)} for label, folder in runs], "page": str(page)})
+        print_json({"runs": [{"name": label, **run_json(folder)} for label, folder in runs], "page": str(made.page)})
     else:
         output = Output(form)
         output.table(_table([(label, folder.records("eval")) for label, folder in runs], seed))
-        output.text(f"pictures and all classes: {page}")
+        output.text(f"pictures and all classes: {made.page}")
 
 
 def _config(recipe: str, overrides: list[str]) -> RunConfig:
     """Read a recipe; a setting that does not fit it is an error that names the recipe."""
-    from faircl.config.run import load_config
-
     try:
-        return load_config(recipe, overrides)
+        return faircl.load_config(recipe, overrides)
     except UserError as error:
         raise UserError(f"The demo's recipe {recipe}: {error}") from None
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import faircl
 from faircl.cli.output import Format, Json, Output, print_json
 
 
@@ -33,16 +34,12 @@ def evaluate(
     faircl eval runs/first --convention plop
     """
     from faircl.cli.results import evaluated_json, steps_table_of
-    from faircl.config.run import parse_convention
     from faircl.distributed import join, rank
-    from faircl.engine.reevaluate import evaluate_again
-    from faircl.progress import ConsoleReporter
     from faircl.runs.folder import RunFolder
 
     join()
-    folders = [RunFolder.open(run) for run in runs]
-    by = None if convention is None else parse_convention(convention)
-    results = [(folder, evaluate_again(folder, ConsoleReporter(), step, root, by)) for folder in folders]
+    folders = [RunFolder.open(run) for run in runs]  # a mistake in the last one should not cost the others
+    results = [(folder, faircl.evaluate(folder.path, step, root, convention)) for folder in folders]
     if rank() > 0:
         return
     if as_json:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.opened import Data, DataSet, Root, settings
+import faircl
+from faircl.api.opening import data_settings
+from faircl.cli.opened import Data, DataSet, Root
 from faircl.cli.output import Format, Json, Output, print_json
 from faircl.tables import Column, Styled, Table, Value
 
@@ -60,10 +62,8 @@ def show(
     """
     import yaml
 
-    from faircl.config.run import parse_convention
     from faircl.errors import UserError
-    from faircl.progress import ConsoleReporter
-    from faircl.scenario.make import make_scenario
+    from faircl.scenario.make import find_splits
 
     try:
         wanted = {"task": _list_or_name(yaml.safe_load(task), task), "setting": setting, "protocol": protocol}
@@ -72,23 +72,17 @@ def show(
         raise UserError(
             "Cannot read --task or --order: expected a name, or lists as in '[[sky, road], [car]]'."
         ) from None
-    reader, config = settings(data, root, wanted, overrides or ())
-    made = make_scenario(
-        reader.open(),
-        reader,
-        config,
-        ConsoleReporter(),
-        convention=parse_convention(convention),
-        joint=joint,
-        cache=cache,
+    reader, _ = data_settings(data, root, wanted, overrides)
+    scenario = faircl.open_scenario(
+        data, root, **wanted, convention=convention, joint=joint, settings=overrides, cache=cache
     )
     about = {"data": reader.name, "convention": convention, "joint": joint}
     if as_json:
-        print_json(about | scenario_json(made.scenario, made.splits))
+        print_json(about | scenario_json(scenario, find_splits(reader, scenario.protocol)))
         return
     output = Output(form)
-    output.table(_table(made.scenario, reader.name, convention))
-    for line in _notes(made.scenario):
+    output.table(_table(scenario, reader.name, convention))
+    for line in _notes(scenario):
         output.text(line)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import faircl
 from faircl.cli.output import Fit, Format, Json, Output, Set, fitted, print_json
 
 
@@ -37,17 +38,16 @@ def train(
     torchrun --nproc-per-node 4 -m faircl train my.yaml --out runs/four
     """
     from faircl.cli.results import run_json, steps_table
-    from faircl.config.run import load_config
     from faircl.distributed import join, rank
-    from faircl.engine.trainer import train as train_run
-    from faircl.progress import ConsoleReporter
+    from faircl.runs.folder import RunFolder
 
     join()
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
-    config = fitted(load_config(recipe, overrides), fit)
-    folder = train_run(config, out, ConsoleReporter(), resume)
+    config = fitted(faircl.load_config(recipe, overrides), fit)
+    run = faircl.train(config, out, resume=resume)
     if rank() > 0:
         return
+    folder = RunFolder(run.folder)
     if as_json:
         print_json({"runs": [run_json(folder)]})
     else:

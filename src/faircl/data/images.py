@@ -42,7 +42,13 @@ class ImageReading:
             return self._channels(decode_png16(data, path), path)
         if self == RGB:
             return decode_image(data, path)
-        return self._channels(_stored(decode_raster(data, path, "image")), path)
+        return self.convert(decode_raster(data, path, "image"), path)
+
+    def convert(self, picture: Pillow.Image, path: Path) -> Image:
+        """Convert a decoded picture of any mode to (H, W, 3) uint8, as `read` does; `path` is for errors."""
+        if self == RGB:
+            return _rgb(picture, path)
+        return self._channels(_stored(picture), path)
 
     def _channels(self, stored: NDArray[Any], path: Path) -> Image:
         """Pick bands of (H, W) or (H, W, C) numbers and bring them to 8 bits."""
@@ -74,7 +80,11 @@ def decode_image(data: bytes, path: Path) -> Image:
     """Decode a picture's bytes as `read_image` does; `path` is for errors."""
     if (plain := _decode_jpeg(data)) is not None:
         return plain
-    picture = decode_raster(data, path, "image")
+    return _rgb(decode_raster(data, path, "image"), path)
+
+
+def _rgb(picture: Pillow.Image, path: Path) -> Image:
+    """Convert a decoded picture of any mode to (H, W, 3) uint8 RGB."""
     if picture.mode.startswith("I") or picture.mode == "F":
         deep = np.asarray(picture)[..., None]
         return _levels(np.repeat(deep, 3, axis=2), path, None)

@@ -79,7 +79,7 @@ def predict_masks(
     """Return what a model makes of images at their own size, as masks in the data set's ids."""
     with evaluating(model):
         images = (torch.from_numpy(data.read(split, id).image).permute(2, 0, 1) for id in ids)
-        return [_raw(predict(model, image[None])[0].cpu().numpy(), scenario) for image in images]
+        return [class_ids(predict(model, image[None])[0].cpu().numpy(), scenario) for image in images]
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def evaluating(model: Segmenter) -> Iterator[None]:
     model.train(training)
 
 
-def _raw(channels: NDArray[np.int64], scenario: Scenario) -> Mask:
-    """Channels back to the data set's ids."""
+def class_ids(channels: NDArray[np.int64], scenario: Scenario) -> Mask:
+    """Turn the network's channels (H, W) into the data set's class ids."""
     ids = np.asarray(scenario.channel_ids)[channels]
     return ids.astype(np.uint8) if len(scenario.classes.names) <= 254 else ids.astype(np.uint16)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from faircl.config.run import RunConfig
 from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
 from faircl.distributed import join, on_first
@@ -14,6 +16,7 @@ from faircl.engine.network import build_model, place
 from faircl.engine.runtime import make_fabric, only_first, process_settings
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics
+from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.readers.base import FileConfig, ReaderConfig
 from faircl.runs.checkpoint import load_step
@@ -43,12 +46,7 @@ def evaluate_again(
         if not isinstance(config.data, FileConfig):
             raise UserError(f"--root is for folder data; the run {folder.path} used '{config.data.name}'.")
         config = config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
-    done = folder.finished_steps()
-    if done == 0:
-        raise UserError(f"The run {folder.path} has no finished step yet; continue it with 'faircl train … --resume'.")
-    step = _saved_step(folder, step)
-    if step is not None and not 0 <= step < done:
-        raise UserError(f"The run {folder.path} has no step {step}; finished steps run from 0 to {done - 1}.")
+    steps = saved_steps(folder, step)
     data = config.data.open()
     chosen = CONVENTIONS[convention or config.eval.convention]
     scenario = _scenario(folder, data, config.data, chosen, reporter)
@@ -58,11 +56,9 @@ def evaluate_again(
     with process_settings(config.train):
         # Any device will do, whatever the run was trained on. Precision is that of the weights.
         fabric = make_fabric(config.train.model_copy(update={"accelerator": "auto", "precision": "fp32"}))
-        for one in range(done) if step is None else [step]:
-            model = build_model(config, pretrained=False)
-            load_step(folder.step_path(one), model, None)
+        for one in steps:
             metrics = evaluate(
-                place(model, fabric.device),
+                place(load_network(folder, config, one), fabric.device),
                 data,
                 split,
                 scenario,
@@ -77,21 +73,37 @@ def evaluate_again(
     return found
 
 
-def _saved_step(folder: RunFolder, step: int | None) -> int | None:
-    """Return where a step is saved: joint training has one, and shows it under the task's last number."""
+def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
+    """Return the finished steps of a run as they are saved: all of them, or one.
+
+    Joint training saves one step and shows it under the task's last number.
+    """
+    done = folder.finished_steps()
+    if done == 0:
+        raise UserError(f"The run {folder.path} has no finished step yet; continue it with 'faircl train … --resume'.")
+    if step is None:
+        return range(done)
     saved = folder.scenario()
     shown = max((entry["step"] for entry in saved.get("classes", [])), default=0)
-    return 0 if len(saved.get("steps", [])) == 1 and step == shown else step
+    if len(saved.get("steps", [])) == 1 and step == shown:
+        return [0]
+    if not 0 <= step < done:
+        raise UserError(f"The run {folder.path} has no step {step}; finished steps run from 0 to {done - 1}.")
+    return [step]
+
+
+def load_network(folder: RunFolder, config: RunConfig, step: int) -> Segmenter:
+    """Return the network of a saved step, on the CPU."""
+    model = build_model(config, pretrained=False)
+    load_step(folder.step_path(step), model, None)
+    return model
 
 
 def _scenario(
     folder: RunFolder, data: SegmentationData, reader: ReaderConfig, convention: Convention, reporter: Reporter
 ) -> Scenario:
     """Return the run's scenario, with today's test images; training images are not needed."""
-    try:
-        scenario = Scenario.from_json(folder.scenario())
-    except (KeyError, TypeError, IndexError) as error:
-        raise UserError(f"{folder.path / 'scenario.json'} lacks {error}; the run folder is damaged.") from None
+    scenario = folder.load_scenario()
     if data.classes.names != scenario.classes.names or data.classes.background != scenario.classes.background:
         raise UserError(
             f"The data's classes are not those {folder.path} was trained on: found {', '.join(data.classes.names)}; "

@@ -119,6 +119,13 @@ class RunFolder:
             raise UserError(f"{self.path / SCENARIO} lacks its sha256, task or setting; the run folder is damaged.")
         return saved
 
+    def load_scenario(self) -> Scenario:
+        """Return the scenario that the run was trained on."""
+        try:
+            return Scenario.from_json(self.scenario())
+        except (KeyError, TypeError, IndexError) as error:
+            raise UserError(f"{self.path / SCENARIO} lacks {error}; the run folder is damaged.") from None
+
     def step_path(self, step: int) -> Path:
         """Folder of a step."""
         return self.path / "steps" / f"{step:02d}"

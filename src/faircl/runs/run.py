@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from faircl.config.describe import method_words
+from faircl.config.run import RunConfig
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics, average_over_steps
+from faircl.runs.folder import RunFolder
 from faircl.runs.reading import (
     CONFIG,
     ENVIRONMENT,
@@ -23,21 +26,35 @@ from faircl.runs.reading import (
     step_metrics,
     train_records,
 )
-from faircl.scenario import short_task
+from faircl.scenario import Scenario, short_task
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished or running run, read once. ``steps`` holds one evaluation per step, in order, at least one."""
+    """A finished or running run, read once. ``steps`` holds one evaluation per step, in order, at least one.
+
+    ``config_tree`` and ``scenario_tree`` are config.yaml and scenario.json as they stand; ``config`` and ``scenario``
+    are the objects made of them.
+    """
 
     folder: Path
-    config: dict[str, Any]
-    config_text: str
-    environment: dict[str, str]
-    scenario: dict[str, Any]
-    steps: tuple[StepMetrics, ...]
-    images_per_second: dict[int, float]
-    training: tuple[TrainRecord, ...]
+    config_tree: dict[str, Any] = field(repr=False)
+    config_text: str = field(repr=False)
+    environment: dict[str, str] = field(repr=False)
+    scenario_tree: dict[str, Any] = field(repr=False)
+    steps: tuple[StepMetrics, ...] = field(repr=False)
+    images_per_second: dict[int, float] = field(repr=False)
+    training: tuple[TrainRecord, ...] = field(repr=False)
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """Every setting of the run; a UserError where this version of faircl does not know one."""
+        return RunFolder(self.folder).config()
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """Classes and images of every step."""
+        return RunFolder(self.folder).load_scenario()
 
     @property
     def final(self) -> StepMetrics:
@@ -53,18 +70,18 @@ class Run:
     @property
     def class_names(self) -> dict[int, str]:
         """Raw id to name, of classes seen so far and of those still to come."""
-        names = {int(c["id"]): str(c["name"]) for c in self.scenario.get("classes", [])}
+        names = {int(c["id"]): str(c["name"]) for c in self.scenario_tree.get("classes", [])}
         return names | {c.id: c.name for c in self.final.classes}
 
     @property
     def train_pixels(self) -> dict[int, int]:
         """Raw id to the number of training pixels, where the scenario tells."""
-        return {int(c["id"]): c["pixels"] for c in self.scenario.get("classes", []) if c.get("pixels") is not None}
+        return {int(c["id"]): c["pixels"] for c in self.scenario_tree.get("classes", []) if c.get("pixels") is not None}
 
     @property
     def method(self) -> str:
         """The method, with what was put around and beside it."""
-        return method_words(self.config)
+        return method_words(self.config_tree)
 
     @property
     def model(self) -> str:
@@ -74,7 +91,7 @@ class Run:
     @property
     def task(self) -> str:
         """Data, task and setting in words, as far as they are known: "voc 15-1 (overlapped)"."""
-        scenario = {**_mapping(self.config.get("scenario")), **self.scenario}
+        scenario = {**_mapping(self.config_tree.get("scenario")), **self.scenario_tree}
         setting = f"({scenario['setting']})" if scenario.get("setting") else ""
         if (scenario.get("protocol") or "classes") != "classes":
             setting = f"(by domain, {scenario['protocol']})"
@@ -84,7 +101,7 @@ class Run:
     @property
     def leaked(self) -> float:
         """Share of the test images of the last evaluated step that have been trained on."""
-        shares = self.scenario.get("shares", [])[: len(self.steps)]
+        shares = self.scenario_tree.get("shares", [])[: len(self.steps)]
         return float(shares[-1]["leaked"]) if shares else 0.0
 
     def predictions(self, example: int) -> dict[int, Path]:
@@ -99,7 +116,7 @@ class Run:
         return sorted(int(name) for p in files if (name := p.name.split(".")[0]).isdecimal())
 
     def _named(self, part: str) -> str:
-        value = self.config.get(part)
+        value = self.config_tree.get(part)
         name = value.get("name") if isinstance(value, dict) else value
         return name if isinstance(name, str) else ""
 
@@ -117,10 +134,10 @@ def load_run(folder: Path) -> Run:
     has_config = (folder / CONFIG).is_file()
     return Run(
         folder=folder,
-        config=read_config(folder) if has_config else {},
+        config_tree=read_config(folder) if has_config else {},
         config_text=(folder / CONFIG).read_text(encoding="utf-8") if has_config else "",
         environment={key: str(value) for key, value in _optional_json(folder / ENVIRONMENT).items()},
-        scenario=_optional_json(folder / SCENARIO),
+        scenario_tree=_optional_json(folder / SCENARIO),
         steps=tuple(step_metrics(records)),
         images_per_second={step: float(speed) for step, speed in speeds.items() if speed},
         training=tuple(train_records(records)),

@@ -1,0 +1,77 @@
+"""The documentation of the Python API runs: the ten lines, every snippet of docs/python.md, the notebook."""
+
+import json
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import faircl
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "docs/examples/first-steps.ipynb"
+
+
+def snippets(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
+
+
+def docstring_example() -> str:
+    found = re.search(r"\n\n(    import faircl\n.*?)\n\nRun\n", faircl.__doc__ or "", re.S)
+    assert found
+    return textwrap.dedent(found[1]) + "\n"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, silent) -> Path:
+    """A folder with data/street and photo.jpg, which the examples read; the present one."""
+    from faircl.readers.scenes import SceneData
+    from faircl.readers.write_folder import write_folder
+    from faircl.registry import METHODS
+
+    scenes = SceneData(16, 4, 32)
+    write_folder(scenes, ("train", "test"), tmp_path / "data/street", silent())
+    Image.fromarray(scenes.read("test", scenes.ids("test")[0]).image).resize((48, 36)).save(tmp_path / "photo.jpg")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(METHODS, "registered", {})
+    return tmp_path
+
+
+def test_the_ten_lines_are_the_same_everywhere_and_ten():
+    example = docstring_example()
+    assert snippets("docs/python.md")[0] == snippets("README.md")[0] == example
+    assert len([line for line in example.splitlines() if line]) <= 10
+
+
+def test_every_snippet_of_the_page_runs(place, capsys):
+    """The first one trains on a folder and segments a photo; the others use what it made."""
+    names: dict[str, object] = {"__name__": "page"}
+    for number, snippet in enumerate(snippets("docs/python.md")):
+        exec(compile(snippet, f"docs/python.md, snippet {number}", "exec"), names)
+        if number == 0:
+            out = capsys.readouterr().out
+            assert re.search(r"step 0: mean IoU \d+\.\d %\nstep 1: mean IoU \d+\.\d %\n\{'", out)
+            assert Image.open(place / "overlay.png").size == (48, 36)
+    assert (place / "runs/compared/comparison.html").is_file()
+    assert "Did you mean 'lr'?" in capsys.readouterr().out
+
+
+def test_the_notebook_runs(place, capsys):
+    from matplotlib import pyplot
+
+    book = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    assert book["nbformat"] == 4
+    names: dict[str, object] = {"__name__": "notebook"}
+    try:
+        for number, cell in enumerate(book["cells"]):
+            if cell["cell_type"] == "code":
+                assert (cell["outputs"], cell["execution_count"]) == ([], None)
+                exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+        assert len(pyplot.get_fignums()) == 2
+    finally:
+        pyplot.close("all")
+    assert re.search(r"step 1: old \d+\.\d, new \d+\.\d, all \d+\.\d, gap \d+\.\d\n", capsys.readouterr().out)
+    assert names["after"].mask.shape == (96, 96)
+    assert len(names["before"].names) == 7
