@@ -20,7 +20,7 @@ from PIL import Image as Pillow
 
 from faircl.data.class_stats import data_stats
 from faircl.data.label_index import LabelIndex, index_labels
-from faircl.data.masks import VOID_COLOUR
+from faircl.data.masks import IGNORE_COLOUR
 from faircl.data.sample import Sample
 from faircl.labels import BACKGROUND, IGNORE, Mask, apply_table
 from faircl.loading.transforms import CentreCrop
@@ -130,7 +130,7 @@ class Sheet:
 def paint(labels: NDArray[np.uint16], mask: Mask, scenario: Scenario) -> Picture:
     """Paint a step's labels (H, W); background is striped where the annotation `mask` (H, W) says otherwise."""
     painted = np.empty((*labels.shape, 3), np.uint8)
-    painted[labels == IGNORE] = VOID_COLOUR
+    painted[labels == IGNORE] = IGNORE_COLOUR
     for channel, name in enumerate(scenario.names):
         painted[labels == channel] = NOTHING if channel == BACKGROUND else COLOURS[name]
     rows, columns = np.indices(labels.shape)

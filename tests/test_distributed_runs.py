@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from processes import start
 from safetensors.torch import load_file
 
 from faircl.config.run import load_config
 from faircl.engine.trainer import train
-from processes import start
 
 # Neither the batch nor the test images divide evenly among the processes.
 TINY = (
@@ -56,9 +56,9 @@ class Notes:
         self.said.append(text)
 
     def task(self, label, total):
-        from faircl.progress import Silence
+        from faircl.progress import SilentReporter
 
-        return Silence().task(label, total)
+        return SilentReporter().task(label, total)
 
 
 def run(out, name, resume=False):

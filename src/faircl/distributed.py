@@ -24,12 +24,18 @@ from faircl.errors import UserError
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(hours=2)
+TIMEOUT = timedelta(hours=2)
 """How long a process waits for the others: process 0 may read a large data set or write a report meanwhile."""
-GRACE = 3.0
+FAILURE_WAIT = 3.0
 """Seconds that a process that stops waits to hear whether the others stop for the same reason."""
 
-_TOLD = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells a process
+_TORCHRUN_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)  # what torchrun tells a process
 _store: Any = None  # where the processes met; it outlives a broken connection between them
 
 
@@ -43,7 +49,7 @@ def rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def launched() -> int:
+def launched_world_size() -> int:
     """Return the number of processes that torchrun has started, whether or not they have met."""
     found = os.environ.get("WORLD_SIZE", "1")
     if not found.isdecimal() or int(found) < 1:
@@ -51,32 +57,32 @@ def launched() -> int:
     return int(found)
 
 
-def local_processes() -> int:
+def local_world_size() -> int:
     """Return how many of them are on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", str(launched())))
+    return int(os.environ.get("LOCAL_WORLD_SIZE", str(launched_world_size())))
 
 
-def join() -> None:
+def init_process_group() -> None:
     """Meet the other processes, if torchrun has started any; once is enough."""
     global _store
-    if launched() == 1 or not dist.is_available() or dist.is_initialized():
+    if launched_world_size() == 1 or not dist.is_available() or dist.is_initialized():
         return
-    missing = [name for name in _TOLD if name not in os.environ]
+    missing = [name for name in _TORCHRUN_VARIABLES if name not in os.environ]
     if missing:
         raise UserError(
-            f"The environment says WORLD_SIZE is {launched()}, but not {', '.join(missing)}; start several processes "
-            "with torchrun, or unset WORLD_SIZE."
+            f"The environment says WORLD_SIZE is {launched_world_size()}, but not {', '.join(missing)}; start several "
+            "processes with torchrun, or unset WORLD_SIZE."
         )
     from torch.distributed.rendezvous import rendezvous
 
     _store, own, size = next(rendezvous("env://"))
     # What is in the CPU's memory goes by gloo even where tensors on GPUs go by NCCL.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-    dist.init_process_group(backend, store=_store, rank=own, world_size=size, timeout=PATIENCE)
-    atexit.register(leave)
+    dist.init_process_group(backend, store=_store, rank=own, world_size=size, timeout=TIMEOUT)
+    atexit.register(destroy_process_group)
 
 
-def leave() -> None:
+def destroy_process_group() -> None:
     """Part from the other processes at the end of the work."""
     global _store
     if dist.is_available() and dist.is_initialized():
@@ -84,7 +90,7 @@ def leave() -> None:
     _store = None
 
 
-def share_of(items: Sequence[T]) -> Sequence[T]:
+def rank_slice(items: Sequence[T]) -> Sequence[T]:
     """Return this process's part of what all of them hold: every N-th item."""
     return items[rank() :: world_size()]
 
@@ -113,7 +119,7 @@ def global_mean(total: Tensor, count: Tensor | float) -> Tensor:
     return total * (world_size() / count.clamp_min(1.0))
 
 
-def joint_sum(value: Tensor) -> Tensor:
+def global_sum_with_grad(value: Tensor) -> Tensor:
     """Return the sum of a tensor over all processes, with gradient.
 
     The other processes' share is a constant here; scaling the local gradient makes their average the global one.
@@ -123,7 +129,7 @@ def joint_sum(value: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gather(value: Tensor) -> Tensor:
+def all_gather(value: Tensor) -> Tensor:
     """Return a tensor of every process, stacked in their order: (…) to (N, …). Shapes must agree."""
     if world_size() == 1:
         return value.detach()[None]
@@ -132,7 +138,7 @@ def gather(value: Tensor) -> Tensor:
     return torch.stack(parts)
 
 
-def gather_objects(value: T) -> list[T]:
+def all_gather_objects(value: T) -> list[T]:
     """Return an object of every process, in their order."""
     if world_size() == 1:
         return [value]
@@ -142,14 +148,14 @@ def gather_objects(value: T) -> list[T]:
 
 
 @torch.no_grad()
-def share_buffers(module: nn.Module) -> None:
+def broadcast_buffers(module: nn.Module) -> None:
     """Give all processes the buffers of process 0: BatchNorm's running statistics may have drifted apart."""
     if world_size() > 1:
         for buffer in module.buffers():
             dist.broadcast(buffer, 0)
 
 
-def on_first(work: Callable[[], T]) -> T:
+def on_rank_zero(work: Callable[[], T]) -> T:
     """Do something on process 0 alone and return its result on all; a UserError there is raised on all.
 
     Any other error is raised there, and elsewhere as a RuntimeError, so that nobody waits.
@@ -175,7 +181,7 @@ def on_first(work: Callable[[], T]) -> T:
     return done
 
 
-def last_words(text: str, say: Callable[[str], None]) -> None:
+def report_failure(text: str, say: Callable[[str], None]) -> None:
     """Say why this process stops, once for all processes that stop for the same reason.
 
     Process 0 speaks for them; another speaks, with its number, only if process 0 does not say the same.
@@ -188,27 +194,27 @@ def last_words(text: str, say: Callable[[str], None]) -> None:
         say(text)
     _store.set(_key(own), text)
     if own == 0:
-        _wait_for(all, *(_key(number, "has heard") for number in range(1, world_size())))
+        _wait_for_keys(all, *(_key(number, "has heard") for number in range(1, world_size())))
         return
-    if not (_wait_for(all, _key(0)) and _store.get(_key(0)).decode() == text):
+    if not (_wait_for_keys(all, _key(0)) and _store.get(_key(0)).decode() == text):
         say(f"process {own}: {text}")
     _store.set(_key(own, "has heard"), "")
 
 
-def another_stopped() -> bool:
+def another_process_failed() -> bool:
     """Whether another process has said its last words: what fails here now is but the consequence."""
     if _store is None:
         return False
     others = [number for number in range(world_size()) if number != rank()]
     try:
-        return _wait_for(any, *map(_key, others))
+        return _wait_for_keys(any, *map(_key, others))
     except RuntimeError:  # the store has gone with the process that held it
         return True
 
 
-def _wait_for(which: Callable[[Iterable[bool]], bool], *keys: str) -> bool:
+def _wait_for_keys(which: Callable[[Iterable[bool]], bool], *keys: str) -> bool:
     """Wait until all or any of some keys are in the store, but not for long; return whether they are."""
-    end = time.monotonic() + GRACE
+    end = time.monotonic() + FAILURE_WAIT
     while not (found := which(_store.check([key]) for key in keys)) and time.monotonic() < end:
         time.sleep(0.05)
     return found

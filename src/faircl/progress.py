@@ -45,7 +45,7 @@ class ConsoleReporter:
     def task(self, label: str, total: int) -> Iterator[Task]:
         """Show a bar, or a line at every tenth of the way."""
         if not self.console.is_terminal or self.console.quiet:
-            yield _Lines(self, label, total)
+            yield _LineTask(self, label, total)
             return
         columns = (
             TextColumn("{task.description}"),
@@ -57,10 +57,10 @@ class ConsoleReporter:
             TextColumn("{task.fields[note]}"),
         )
         with Progress(*columns, console=self.console) as progress:
-            yield _Bar(progress, label, total)
+            yield _BarTask(progress, label, total)
 
 
-class Silence:
+class SilentReporter:
     """Reporter and task of a process that has nothing to say."""
 
     def say(self, text: str) -> None:
@@ -75,7 +75,7 @@ class Silence:
         """Count nothing."""
 
 
-class _Bar:
+class _BarTask:
     def __init__(self, progress: Progress, label: str, total: int) -> None:
         self.progress, self.id = progress, progress.add_task(label, total=total, note="")
 
@@ -86,7 +86,7 @@ class _Bar:
             self.progress.update(self.id, advance=1)
 
 
-class _Lines:
+class _LineTask:
     """A line at every tenth of long work; none for work that is over within two seconds."""
 
     def __init__(self, reporter: ConsoleReporter, label: str, total: int) -> None:

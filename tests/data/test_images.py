@@ -240,7 +240,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
             raise ImportError(name)
         return real(name, package)
 
-    monkeypatch.setattr("faircl.data.deep_images.import_module", load)
+    monkeypatch.setattr("faircl.data.multiband_images.import_module", load)
 
 
 def test_without_tifffile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from faircl.data.count_cache import CountCache, cache_folder
-from faircl.data.counting_pool import CHUNK, look_in_processes
-from faircl.data.label_index import FEW, index_labels
+from faircl.data.counting_pool import CHUNK, count_in_processes
+from faircl.data.label_index import MIN_FOR_PROCESSES, index_labels
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import ColourTable, write_mask
 from faircl.errors import UserError
@@ -51,7 +51,7 @@ def refuse(*_):
     raise AssertionError("a mask was counted again")
 
 
-@pytest.mark.parametrize("count", [1, 5, FEW + CHUNK + 3])
+@pytest.mark.parametrize("count", [1, 5, MIN_FOR_PROCESSES + CHUNK + 3])
 def test_counts_equal_a_plain_loop_the_first_time_and_the_second(count, cache, tmp_path, monkeypatch):
     masks = make(tmp_path / "data", count)
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
@@ -139,7 +139,7 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
 
 
 def test_a_broken_mask_among_many_is_one_sentence(cache, tmp_path):
-    make(tmp_path / "data", FEW + 5)
+    make(tmp_path / "data", MIN_FOR_PROCESSES + 5)
     (tmp_path / "data/masks/train/0200.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
     with pytest.raises(UserError, match=r"0200\.png cannot be decoded"):
         index_labels(FolderData(tmp_path / "data"), "train")
@@ -153,23 +153,23 @@ class Local(FolderData):
 
 
 def test_a_reader_that_cannot_be_sent_is_used_here(cache, tmp_path):
-    masks = make(tmp_path / "data", FEW + 1)
+    masks = make(tmp_path / "data", MIN_FOR_PROCESSES + 1)
     data = Local(tmp_path / "data")
-    assert look_in_processes(data, "train", data.ids("train"), (), lambda: None) is None
+    assert count_in_processes(data, "train", data.ids("train"), (), lambda: None) is None
     check(index_labels(data, "train"), masks)
 
 
 def test_a_worker_that_is_killed_does_not_lose_a_mask(cache, tmp_path, monkeypatch):
-    masks = make(tmp_path / "data", FEW + 1)
+    masks = make(tmp_path / "data", MIN_FOR_PROCESSES + 1)
     dead = "import sys; sys.stdin.buffer.read(1); sys.exit(1)"
     monkeypatch.setattr("faircl.data.counting_pool._WORKER", dead.replace("{", "{{"))
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
 
 
 def test_a_worker_that_dies_between_two_chunks(cache, tmp_path, monkeypatch):
-    masks = make(tmp_path / "data", FEW + 1)
-    dies = "import sys; sys.path[:] = {path!r}; from faircl.data import counting_pool as p; a = p._answer; "
-    dies += "p._answer = lambda sink, value: a(sink, value) or (isinstance(value, list) and sys.exit(0)); p.serve()"
+    masks = make(tmp_path / "data", MIN_FOR_PROCESSES + 1)
+    dies = "import sys; sys.path[:] = {path!r}; from faircl.data import counting_pool as p; a = p._send; "
+    dies += "p._send = lambda sink, value: a(sink, value) or (isinstance(value, list) and sys.exit(0)); p.run_worker()"
     monkeypatch.setattr("faircl.data.counting_pool._WORKER", dies)
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
 
@@ -227,14 +227,14 @@ def test_workers_know_nothing_of_torch():
 
 
 def test_a_script_without_a_main_guard(cache, tmp_path):
-    make(tmp_path / "data", FEW + 1)
+    make(tmp_path / "data", MIN_FOR_PROCESSES + 1)
     script = tmp_path / "script.py"
     script.write_text(
         "from faircl.readers.folder import FolderData\nfrom faircl.data.label_index import index_labels\n"
         f"print(len(index_labels(FolderData({str(tmp_path / 'data')!r}), 'train').ids))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert (done.stdout.strip(), done.stderr) == (str(FEW + 1), "")
+    assert (done.stdout.strip(), done.stderr) == (str(MIN_FOR_PROCESSES + 1), "")
 
 
 # ---- codings

@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from PIL import Image
 
 from faircl.data.masks import (
+    IGNORE_COLOUR,
     MAX_UINT8_CLASSES,
-    VOID_COLOUR,
     ColourTable,
     colour_mask,
     decode_mask,
@@ -27,7 +27,7 @@ from faircl.errors import UserError
 IDS = np.array([[0, 1, 2], [255, 2, 1]], np.uint8)
 COLOURS = {(0, 0, 0): 0, (128, 0, 0): 1, (0, 128, 0): 2}
 RGB = np.array([[[0, 0, 0], [128, 0, 0], [0, 128, 0]], [[224, 224, 192], [0, 128, 0], [128, 0, 0]]], np.uint8)
-TABLE = ColourTable(COLOURS, void_colour=VOID_COLOUR)
+TABLE = ColourTable(COLOURS, void_colour=IGNORE_COLOUR)
 
 
 def save(path: Path, image: Image.Image, **options: object) -> Path:
@@ -181,7 +181,7 @@ def test_voc_palette_against_the_published_colours() -> None:
     published = {0: (0, 0, 0), 1: (128, 0, 0), 7: (128, 128, 128), 8: (64, 0, 0), 15: (192, 128, 128), 20: (0, 64, 128)}
     palette = voc_palette(256)
     assert {id: tuple(palette[id].tolist()) for id in published} == published
-    assert tuple(palette[255].tolist()) == VOID_COLOUR
+    assert tuple(palette[255].tolist()) == IGNORE_COLOUR
     assert len(np.unique(voc_palette(65536), axis=0)) == 65536
 
 
@@ -191,7 +191,7 @@ def test_colour_mask() -> None:
     painted = colour_mask(deep, np.array([[0, 0, 0], [5, 6, 7]], np.uint8))
     assert painted.shape == (1, 3, 3)
     assert painted.dtype == np.uint8
-    assert painted[0].tolist() == [[5, 6, 7], voc_palette(301)[300].tolist(), list(VOID_COLOUR)]
+    assert painted[0].tolist() == [[5, 6, 7], voc_palette(301)[300].tolist(), list(IGNORE_COLOUR)]
 
 
 # ---- errors

@@ -7,20 +7,20 @@ import torch
 from test_loader import counted, dataset
 from test_windows import CPU, rich
 
-from faircl.loading.device_cache import ResidentImages
+from faircl.loading.device_cache import DeviceCache
 from faircl.loading.loader import train_loader
-from faircl.loading.prefetch import prepared_on
+from faircl.loading.prefetch import prefetch_to_device
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 BATCHES = 24
 
 
 def batches(data, device, workers=0):
-    return prepared_on(train_loader(data, counted(7, 4, BATCHES), workers, pin=device.type == "cuda"), device)
+    return prefetch_to_device(train_loader(data, counted(7, 4, BATCHES), workers, pin=device.type == "cuda"), device)
 
 
 def resident(data, device):
-    return prepared_on(ResidentImages(data, device, lambda: None).batches(counted(7, 4, BATCHES)), device)
+    return prefetch_to_device(DeviceCache(data, device, lambda: None).batches(counted(7, 4, BATCHES)), device)
 
 
 def assert_close(found, expected, levels):

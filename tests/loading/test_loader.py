@@ -9,8 +9,8 @@ import torch
 from faircl.data.sample import Classes, Sample
 from faircl.errors import UserError
 from faircl.labels import IGNORE
-from faircl.loading.batch import SentBatch
-from faircl.loading.compact_labels import widen
+from faircl.loading.batch import PackedBatch
+from faircl.loading.compact_labels import expand
 from faircl.loading.loader import (
     AssignedLabels,
     Augmentation,
@@ -20,7 +20,7 @@ from faircl.loading.loader import (
     same_size_batches,
     train_loader,
 )
-from faircl.loading.samplers import CountedBatches, Shuffled, Stream
+from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
 from faircl.loading.transforms import Crop, jitter
 from faircl.readers.scenes import SceneData
 
@@ -91,7 +91,7 @@ def test_assigned_labels_go_through_crops_flips_and_padding_exactly_as_labels_do
         item = data[draw, draw % 7]
         assert torch.equal(item.labels, item.assigned)
         assert item.draw == draw
-        padded += bool((widen(item.labels) == IGNORE).any())
+        padded += bool((expand(item.labels) == IGNORE).any())
         flipped += draw_of(data, draw, draw % 7).flip
     assert padded > 20
     assert 60 < flipped < 140  # the test has seen all three
@@ -110,7 +110,7 @@ def test_image_and_labels_of_an_item_are_aligned():
     for draw in range(60):
         item = data[draw, draw % 7]
         assert item.assigned is item.salient is item.gains is None
-        labels = widen(item.labels)
+        labels = expand(item.labels)
         inside = labels != IGNORE
         assert inside.any()
         assert torch.equal(item.image[0][inside].long(), labels[inside] * 20)
@@ -119,8 +119,8 @@ def test_image_and_labels_of_an_item_are_aligned():
 def test_the_steps_table_is_applied_before_augmentation():
     table = np.where(IDENTITY == 3, 1, 0).astype(np.uint16)
     plain, mapped = dataset()[5, 3], dataset(table=table)[5, 3]
-    inside = widen(plain.labels) != IGNORE  # raw void would be 0 under this table
-    assert torch.equal(widen(mapped.labels)[inside], (widen(plain.labels)[inside] == 3).long())
+    inside = expand(plain.labels) != IGNORE  # raw void would be 0 under this table
+    assert torch.equal(expand(mapped.labels)[inside], (expand(plain.labels)[inside] == 3).long())
 
 
 def test_items_depend_on_seed_step_and_draw_alone():
@@ -144,8 +144,8 @@ def test_an_image_with_a_table_of_its_own_and_without_assigned_labels():
     )
     plain, own = data[0, 0], data[1, 1]
     assert torch.equal(plain.labels, plain.assigned)
-    assert widen(own.labels).unique().tolist() == [3]
-    assert widen(own.assigned).unique().tolist() == [IGNORE]
+    assert expand(own.labels).unique().tolist() == [3]
+    assert expand(own.assigned).unique().tolist() == [IGNORE]
     whole = WholeImages(scenes, "train", ids, IDENTITY, tables={ids[1]: table})
     assert whole[1].labels.unique().tolist() == [3]
     assert len(whole[0].labels.unique()) > 1
@@ -155,7 +155,7 @@ def test_an_image_with_a_table_of_its_own_and_without_assigned_labels():
 
 
 def counted(images=10, batch=4, count=30, seed=0, step=0):
-    return CountedBatches([Stream(Shuffled(images, seed, ("shuffle", step)), batch)], count)
+    return StepBatchSampler([Stream(ShuffledOrder(images, seed, ("shuffle", step)), batch)], count)
 
 
 def batches(**options):
@@ -254,11 +254,11 @@ def test_labels_beyond_a_byte_and_void_survive_the_way():
     data = StepDataset(**{**data.__dict__, "tables": {data.images[3]: wide}})
     for group in ([0, 3], [3, 4]):
         items = [data[k, k] for k in group]
-        batch = SentBatch.collate(items)
+        batch = PackedBatch.collate(items)
         assert batch.parcel.tensors()[1].dtype == torch.int16
         ready = batch.prepared().labels
         for place, k in enumerate(group):
-            raw = widen(dataset()[k, k].labels)
+            raw = expand(dataset()[k, k].labels)
             shift = 300 if k == 3 else 0
             assert torch.equal(ready[place], torch.where(raw == IGNORE, raw, raw + shift))
             assert (ready[place] < IGNORE).any()

@@ -8,7 +8,7 @@ from test_loader import counted, dataset
 
 from faircl.loading import packed_tensors as parcel
 from faircl.loading.loader import train_loader
-from faircl.loading.packed_tensors import SLOTS, Parcel, Part, Ring
+from faircl.loading.packed_tensors import SLOTS_PER_WORKER, PackedTensors, SharedRing, TensorSpan
 
 ENTRIES = [
     torch.arange(5, dtype=torch.uint8),
@@ -44,7 +44,7 @@ def assert_entries(found):
 
 
 def test_tensors_come_out_as_they_went_in():
-    packed = Parcel.pack(ENTRIES, None)
+    packed = PackedTensors.pack(ENTRIES, None)
     assert_entries(packed.tensors())
     assert_entries(pickle.loads(pickle.dumps(packed)).tensors())
     assert_entries(packed.to(torch.device("cpu")).tensors())
@@ -55,27 +55,27 @@ def test_tensors_come_out_as_they_went_in():
 
 
 def test_a_part_of_nothing():
-    part = Part(16, (0, 3), torch.uint8)
+    part = TensorSpan(16, (0, 3), torch.uint8)
     assert part.end == 16
     assert part.of(torch.zeros(16, dtype=torch.uint8)).shape == (0, 3)
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_worker_writes_into_its_places_in_turn():
-    ring = Ring(2, 1000)
-    packed = [Parcel.pack(ENTRIES, ring) for _ in range(SLOTS + 1)]
+    ring = SharedRing(2, 1000)
+    packed = [PackedTensors.pack(ENTRIES, ring) for _ in range(SLOTS_PER_WORKER + 1)]
     places = [one.slot.place for one in packed]
-    assert len(set(places[:SLOTS])) == SLOTS
-    assert places[SLOTS] == places[0]
-    assert packed[0].buffer.data_ptr() == packed[SLOTS].buffer.data_ptr()
+    assert len(set(places[:SLOTS_PER_WORKER])) == SLOTS_PER_WORKER
+    assert places[SLOTS_PER_WORKER] == places[0]
+    assert packed[0].buffer.data_ptr() == packed[SLOTS_PER_WORKER].buffer.data_ptr()
     assert not ring.memory[0].any()  # the other worker's
     assert ring.memory[1].any()
 
 
 @pytest.mark.usefixtures("worker")
 def test_only_the_place_is_told_and_what_is_kept_is_not_written_over():
-    ring = Ring(2, 100_000)
-    packed = Parcel.pack([torch.zeros(90_000, dtype=torch.uint8)], ring)
+    ring = SharedRing(2, 100_000)
+    packed = PackedTensors.pack([torch.zeros(90_000, dtype=torch.uint8)], ring)
     told = pickle.dumps(packed)
     assert len(told) < 1000
     received = pickle.loads(told)
@@ -89,14 +89,14 @@ def test_only_the_place_is_told_and_what_is_kept_is_not_written_over():
 
 @pytest.mark.usefixtures("worker")
 def test_what_does_not_fit_takes_memory_of_its_own():
-    ring = Ring(2, 10)
+    ring = SharedRing(2, 10)
     assert ring.size % 4096 == 0
-    assert Parcel.pack([torch.zeros(ring.size + 1, dtype=torch.uint8)], ring).slot is None
-    assert Parcel.pack([torch.zeros(ring.size, dtype=torch.uint8)], ring).slot is not None
+    assert PackedTensors.pack([torch.zeros(ring.size + 1, dtype=torch.uint8)], ring).slot is None
+    assert PackedTensors.pack([torch.zeros(ring.size, dtype=torch.uint8)], ring).slot is not None
 
 
 def test_nobody_but_workers_uses_the_ring():
-    assert Parcel.pack(ENTRIES, Ring(2, 1000)).slot is None
+    assert PackedTensors.pack(ENTRIES, SharedRing(2, 1000)).slot is None
 
 
 @pytest.mark.parametrize("workers", [1, 2])

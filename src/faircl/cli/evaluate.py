@@ -33,12 +33,12 @@ def evaluate(
     """
     from faircl.cli.results import evaluated_json, steps_table_of
     from faircl.config.run import parse_convention
-    from faircl.distributed import join, rank
+    from faircl.distributed import init_process_group, rank
     from faircl.engine.reevaluate import evaluate_again
     from faircl.progress import ConsoleReporter
     from faircl.runs.folder import RunFolder
 
-    join()
+    init_process_group()
     folders = [RunFolder.open(run) for run in runs]
     by = None if convention is None else parse_convention(convention)
     results = [(folder, evaluate_again(folder, ConsoleReporter(), step, root, by)) for folder in folders]

@@ -63,7 +63,7 @@ def show(
     from faircl.config.run import parse_convention
     from faircl.errors import UserError
     from faircl.progress import ConsoleReporter
-    from faircl.scenario.make import make_scenario
+    from faircl.scenario.from_config import make_scenario
 
     try:
         wanted = {"task": _list_or_name(yaml.safe_load(task), task), "setting": setting, "protocol": protocol}

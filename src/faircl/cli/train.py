@@ -37,11 +37,11 @@ def train(
     """
     from faircl.cli.results import run_json, steps_table
     from faircl.config.run import load_config
-    from faircl.distributed import join, rank
+    from faircl.distributed import init_process_group, rank
     from faircl.engine.trainer import train as train_run
     from faircl.progress import ConsoleReporter
 
-    join()
+    init_process_group()
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     config = fitted(load_config(recipe, overrides), fit)
     folder = train_run(config, out, ConsoleReporter(), resume)

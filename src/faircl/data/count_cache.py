@@ -17,15 +17,15 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from faircl.data.mask_coding import Counted
+from faircl.data.mask_coding import MaskCounts
 
 DIGEST_BYTES = 16
-VARIABLE = "FAIRCL_CACHE"
+CACHE_VARIABLE = "FAIRCL_CACHE"
 
 
 def cache_folder() -> Path:
     """Return where faircl keeps what it can make again: $FAIRCL_CACHE, or the system's place for such things."""
-    if own := os.environ.get(VARIABLE):
+    if own := os.environ.get(CACHE_VARIABLE):
         return Path(own).expanduser()
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
@@ -36,7 +36,7 @@ def cache_folder() -> Path:
     return Path(base).expanduser() / "faircl"
 
 
-def keep(path: Path, write: Callable[[BinaryIO], object]) -> bool:
+def write_cache_file(path: Path, write: Callable[[BinaryIO], object]) -> bool:
     """Write a file of the cache whole or not at all; return whether it could be written."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")  # several machines may share a home
     try:
@@ -68,15 +68,15 @@ class CountCache:
             if rows.shape == (len(digests), classes + 3) and digests.shape[1:] == (DIGEST_BYTES,):
                 self.rows = dict(zip(map(bytes, digests), rows.astype(np.int64), strict=True))
 
-    def counted(self, digest: bytes) -> Counted:
+    def counted(self, digest: bytes) -> MaskCounts:
         """Return what was counted for a content that is known."""
         row = self.rows[digest]
-        return Counted(row[: self.classes], int(row[-3]), (int(row[-2]), int(row[-1])))
+        return MaskCounts(row[: self.classes], int(row[-3]), (int(row[-2]), int(row[-1])))
 
-    def add(self, counted: Mapping[bytes, Counted]) -> bool:
+    def add(self, counted: Mapping[bytes, MaskCounts]) -> bool:
         """Keep new counts; return whether they could be written."""
         for digest, (pixels, void, size) in counted.items():
             self.rows[digest] = np.array([*pixels, void, *size], np.int64)
         digests = np.frombuffer(b"".join(self.rows), np.uint8).reshape(-1, DIGEST_BYTES)
         rows = np.stack(list(self.rows.values()))
-        return keep(self.path, lambda file: np.savez(file, digests=digests, rows=rows))
+        return write_cache_file(self.path, lambda file: np.savez(file, digests=digests, rows=rows))

@@ -21,31 +21,31 @@ from typing import BinaryIO, NamedTuple
 
 from faircl.data.count_cache import DIGEST_BYTES
 from faircl.data.file_data import FileData
-from faircl.data.mask_coding import Counted
+from faircl.data.mask_coding import MaskCounts
 from faircl.data.masks import file_bytes
 from faircl.errors import UserError
 
 CHUNK = 32
 """Masks sent to a process at a time."""
-_WORKER = "import sys; sys.path[:] = {path!r}; from faircl.data.counting_pool import serve; serve()"
+_WORKER = "import sys; sys.path[:] = {path!r}; from faircl.data.counting_pool import run_worker; run_worker()"
 
 _Chunk = tuple[int, Sequence[str]]
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Return how many cores this process may use, which may be fewer than there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Looked(NamedTuple):
+class CountedFile(NamedTuple):
     """A mask file: digest of its content and coding, what tells it from other files, its counts if not yet known."""
 
     digest: bytes
     file: object
-    counted: Counted | None
+    counted: MaskCounts | None
 
 
-def look(data: FileData, split: str, id: str, known: Collection[bytes]) -> Looked:
+def count_file(data: FileData, split: str, id: str, known: Collection[bytes]) -> CountedFile:
     """Read a mask file once; count it unless its digest is among the known ones."""
     path = data.mask_path(split, id)
     content = file_bytes(path, "mask")
@@ -53,7 +53,7 @@ def look(data: FileData, split: str, id: str, known: Collection[bytes]) -> Looke
     digest.update(content)
     file = _identity(data, split, id, path)
     new = digest.digest() not in known
-    return Looked(digest.digest(), file, data.count_mask(split, id, content) if new else None)
+    return CountedFile(digest.digest(), file, data.count_mask(split, id, content) if new else None)
 
 
 def _identity(data: FileData, split: str, id: str, mask: Path) -> object:
@@ -69,13 +69,13 @@ def _identity(data: FileData, split: str, id: str, mask: Path) -> object:
     return image
 
 
-class _CannotServe(Exception):
+class _WorkerError(Exception):
     """A worker could not be started, or not be given the reader."""
 
 
-def look_in_processes(
+def count_in_processes(
     data: FileData, split: str, ids: Sequence[str], known: Collection[bytes], advance: Callable[[], None]
-) -> list[Looked] | None:
+) -> list[CountedFile] | None:
     """Look at masks in as many processes as there are cores; None where the reader cannot be sent to another one."""
     try:
         job = pickle.dumps((data, split, frozenset(known)))
@@ -84,36 +84,36 @@ def look_in_processes(
     chunks: SimpleQueue[_Chunk] = SimpleQueue()
     for start in range(0, len(ids), CHUNK):
         chunks.put((start, ids[start : start + CHUNK]))
-    results: list[Looked | None] = [None] * len(ids)
-    workers, lock = min(cores(), chunks.qsize()), Lock()
+    results: list[CountedFile | None] = [None] * len(ids)
+    workers, lock = min(available_cores(), chunks.qsize()), Lock()
     with ThreadPoolExecutor(workers) as pool:
-        drivers = [pool.submit(_drive, job, chunks, results, advance, lock) for _ in range(workers)]
+        drivers = [pool.submit(_feed_worker, job, chunks, results, advance, lock) for _ in range(workers)]
         try:
             for driver in drivers:
                 driver.result()
-        except _CannotServe:
+        except _WorkerError:
             return None
         finally:  # an error, or Ctrl-C: the others finish their chunk and find nothing more to do
             _drain(chunks)
     return [result for result in results if result is not None]
 
 
-def _drive(
-    job: bytes, chunks: SimpleQueue[_Chunk], results: list[Looked | None], advance: Callable[[], None], lock: Lock
+def _feed_worker(
+    job: bytes, chunks: SimpleQueue[_Chunk], results: list[CountedFile | None], advance: Callable[[], None], lock: Lock
 ) -> None:
     """Feed one process until there is nothing left."""
     command = [sys.executable, "-c", _WORKER.format(path=sys.path)]
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
-        raise _CannotServe from error
+        raise _WorkerError from error
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         process.stdin.write(job)
         process.stdin.flush()
         if not pickle.load(process.stdout):
-            raise _CannotServe
+            raise _WorkerError
         while True:
             try:
                 start, ids = chunks.get_nowait()
@@ -123,7 +123,7 @@ def _drive(
             process.stdin.flush()
             answer = pickle.load(process.stdout)
             if answer is None:
-                raise _CannotServe
+                raise _WorkerError
             if isinstance(answer, str):
                 raise UserError(answer)
             results[start : start + len(ids)] = answer
@@ -131,7 +131,7 @@ def _drive(
                 for _ in ids:
                     advance()
     except (OSError, EOFError, pickle.UnpicklingError) as error:  # killed, for want of memory perhaps
-        raise _CannotServe from error
+        raise _WorkerError from error
     finally:
         with suppress(OSError):  # it flushes, and nobody may be there to read
             process.stdin.close()
@@ -147,28 +147,28 @@ def _drain(chunks: SimpleQueue[_Chunk]) -> None:
         return
 
 
-def serve() -> None:
+def run_worker() -> None:
     """Be such a process: read the reader and chunks of ids; answer each chunk with what was found, or a sentence."""
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints must not get between the answers
     try:
         data, split, known = pickle.load(source)
     except Exception:  # a reader that only the caller's process knows
-        _answer(sink, False)
+        _send(sink, False)
         return
-    _answer(sink, True)
+    _send(sink, True)
     while True:
         try:
             ids = pickle.load(source)
-            _answer(sink, [look(data, split, id, known) for id in ids])
+            _send(sink, [count_file(data, split, id, known) for id in ids])
         except UserError as error:
-            _answer(sink, str(error))
+            _send(sink, str(error))
         except (EOFError, BrokenPipeError, KeyboardInterrupt):
             return
         except Exception:  # an outside reader's: it is raised where the caller sees it, counting there
-            _answer(sink, None)
+            _send(sink, None)
 
 
-def _answer(sink: BinaryIO, value: object) -> None:
+def _send(sink: BinaryIO, value: object) -> None:
     pickle.dump(value, sink)
     sink.flush()

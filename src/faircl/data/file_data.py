@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faircl.data.images import RGB, ImageReading
-from faircl.data.mask_coding import Counted, MaskCoding, count_ids
+from faircl.data.mask_coding import MaskCoding, MaskCounts, count_ids
 from faircl.data.masks import Palette, file_bytes
 from faircl.data.sample import Classes, Sample
 from faircl.errors import UserError, did_you_mean
@@ -22,7 +22,7 @@ IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".t
 MASK_SUFFIXES = frozenset({".png"})
 
 
-class Files(NamedTuple):
+class FilePair(NamedTuple):
     """Where one id's files are, below the root, '/'-separated; `image` is None where none was found."""
 
     image: str | None
@@ -35,7 +35,7 @@ class Listing(NamedTuple):
     `skipped` are files that belong to no image of the split, `bare` images that have no mask; both below the root.
     """
 
-    files: dict[str, Files]
+    files: dict[str, FilePair]
     skipped: tuple[str, ...] = ()
     bare: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ class FileData:
         """Class ids (H, W) of a mask file's bytes."""
         return self.coding.decode(data, self.mask_path(split, id))
 
-    def count_mask(self, split: str, id: str, data: bytes) -> Counted:
+    def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
         """Count the classes of a mask file's bytes; as `decode_mask`, faster."""
         if type(self).decode_mask is not FileData.decode_mask:
             return count_ids(self.decode_mask(split, id, data), len(self.classes.names))
@@ -122,7 +122,7 @@ class FileData:
     def check_listing(self, split: str, listing: Listing) -> None:
         """Raise an error if a listing cannot be trained on."""
         if listing.bare:
-            found = some(listing.bare, "image", "no mask")
+            found = describe_missing(listing.bare, "image", "no mask")
             raise UserError(f"{self.root} has {found}; unpack or add the masks, or remove the images.")
         if not listing.files:
             raise UserError(f"Split '{split}' of {self.root} is empty; expected at least one mask in it.")
@@ -160,13 +160,13 @@ class FileData:
         listing = self.listing(split)
         bare = [files.mask for files in listing.files.values() if not self._has_image(files)]
         if bare:
-            found = some(bare, "mask", "no image")
+            found = describe_missing(bare, "mask", "no image")
             raise UserError(f"{self.root} has {found}; add the images or remove the masks.")
 
-    def _has_image(self, files: Files) -> bool:
+    def _has_image(self, files: FilePair) -> bool:
         return files.image is not None and os.path.exists(self.root / files.image)
 
-    def _files(self, split: str, id: str) -> Files:
+    def _files(self, split: str, id: str) -> FilePair:
         files = self.listing(split).files.get(id)
         if files is None:
             raise UserError(f"No image '{id}' in split '{split}' of {self.root}; ids are paths without extension.")
@@ -179,7 +179,7 @@ class FileData:
 
     def list_leniently(self, split: str) -> Listing:
         """List a split, or several joined by '+', whatever is missing in it."""
-        files: dict[str, Files] = {}
+        files: dict[str, FilePair] = {}
         skipped: list[str] = []
         bare: list[str] = []
         for part in split.split("+"):
@@ -218,7 +218,7 @@ def subfolders(folder: Path) -> set[str]:
         with os.scandir(folder) as entries:
             return {entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
     except OSError as error:
-        cannot_list(error)
+        raise_cannot_list(error)
 
 
 def list_files(folder: Path, suffixes: Collection[str]) -> tuple[dict[str, str], list[str]]:
@@ -229,10 +229,10 @@ def list_files(folder: Path, suffixes: Collection[str]) -> tuple[dict[str, str],
     """
     found: dict[str, str] = {}
     skipped: list[str] = []
-    for place, folders, files in os.walk(folder, onerror=cannot_list, followlinks=True):
+    for place, folders, files in os.walk(folder, onerror=raise_cannot_list, followlinks=True):
         inner = os.path.relpath(place, folder).replace(os.sep, "/")
         prefix = "" if inner == "." else f"{inner}/"
-        back = {name for name in folders if _leads_back(os.path.join(place, name))}
+        back = {name for name in folders if _links_to_parent(os.path.join(place, name))}
         folders[:] = sorted(name for name in folders if name not in back)
         skipped += [prefix + name for name in sorted(back)]
         for name in sorted(files):
@@ -250,21 +250,21 @@ def list_files(folder: Path, suffixes: Collection[str]) -> tuple[dict[str, str],
     return dict(sorted(found.items())), skipped
 
 
-def _leads_back(path: str) -> bool:
+def _links_to_parent(path: str) -> bool:
     """Whether a folder is a link to one that it lies in: followed, it would never end."""
     return os.path.islink(path) and f"{os.path.realpath(os.path.dirname(path))}{os.sep}".startswith(
         f"{os.path.realpath(path)}{os.sep}"
     )
 
 
-def cannot_list(error: OSError) -> NoReturn:
+def raise_cannot_list(error: OSError) -> NoReturn:
     """Turn a folder that cannot be listed into a sentence."""
     raise UserError(
         f"Cannot list folder {error.filename}: {error.strerror or error}; check its permissions."
     ) from error
 
 
-def some(names: Sequence[str], kind: str, lacks: str) -> str:
+def describe_missing(names: Sequence[str], kind: str, lacks: str) -> str:
     """Say how many files lack their partner, and name the first three."""
     named = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return f"{len(names)} {kind}{'s' if len(names) > 1 else ''} with {lacks}: {named}"

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.deep_images import decode_npy, decode_png16, decode_tiff, is_colour_png16, needs_tifffile
 from faircl.data.masks import decode_raster, file_bytes
+from faircl.data.multiband_images import decode_npy, decode_png16, decode_tiff, is_colour_png16, needs_tifffile
 from faircl.data.sample import Image
 from faircl.errors import UserError
 
@@ -42,7 +42,7 @@ class ImageReading:
             return self._channels(decode_png16(data, path), path)
         if self == RGB:
             return decode_image(data, path)
-        return self._channels(_stored(decode_raster(data, path, "image")), path)
+        return self._channels(_pixel_array(decode_raster(data, path, "image")), path)
 
     def _channels(self, stored: NDArray[Any], path: Path) -> Image:
         """Pick bands of (H, W) or (H, W, C) numbers and bring them to 8 bits."""
@@ -54,7 +54,7 @@ class ImageReading:
         if not 0 <= min(chosen) <= max(chosen) < count:
             has = f"{count} bands, 0 to {count - 1}" if count > 1 else "one band, 0"
             raise UserError(f"Image {path} has {has}, but data.bands is {list(chosen)}; choose among those it has.")
-        return _levels(bands[..., list(chosen)], path, self.value_range)
+        return _to_uint8(bands[..., list(chosen)], path, self.value_range)
 
 
 RGB = ImageReading()
@@ -77,8 +77,8 @@ def decode_image(data: bytes, path: Path) -> Image:
     picture = decode_raster(data, path, "image")
     if picture.mode.startswith("I") or picture.mode == "F":
         deep = np.asarray(picture)[..., None]
-        return _levels(np.repeat(deep, 3, axis=2), path, None)
-    return np.array(_plain(picture).convert("RGB"), dtype=np.uint8)
+        return _to_uint8(np.repeat(deep, 3, axis=2), path, None)
+    return np.array(_without_palette_alpha(picture).convert("RGB"), dtype=np.uint8)
 
 
 def _decode_jpeg(data: bytes) -> Image | None:
@@ -103,20 +103,20 @@ def _decode_jpeg(data: bytes) -> Image | None:
     return np.ascontiguousarray(decoded)
 
 
-def _stored(picture: Pillow.Image) -> NDArray[Any]:
+def _pixel_array(picture: Pillow.Image) -> NDArray[Any]:
     """Numbers (H, W) or (H, W, C) of a picture; colours that are coded otherwise become red, green and blue."""
     if picture.mode == "LA" or picture.mode == "1":  # the alpha of grey is no band
         return np.asarray(picture.convert("L"))
     kept = picture.mode in ("L", "RGB", "RGBA", "F") or picture.mode.startswith("I")
-    return np.asarray(picture if kept else _plain(picture).convert("RGB"))
+    return np.asarray(picture if kept else _without_palette_alpha(picture).convert("RGB"))
 
 
-def _plain(picture: Pillow.Image) -> Pillow.Image:
+def _without_palette_alpha(picture: Pillow.Image) -> Pillow.Image:
     """Give a palette with transparency an alpha channel: straight to RGB, Pillow warns."""
     return picture.convert("RGBA") if picture.mode == "P" and "transparency" in picture.info else picture
 
 
-def _levels(numbers: NDArray[Any], path: Path, value_range: tuple[float, float] | None) -> Image:
+def _to_uint8(numbers: NDArray[Any], path: Path, value_range: tuple[float, float] | None) -> Image:
     """Numbers of any type to 0 ... 255; what is not a number becomes 0."""
     if value_range is not None:
         low, high = value_range

@@ -21,11 +21,11 @@ _LARGEST = 1 << 28  # bytes
 _MOST_INFLATED = 1032  # times that deflate can shrink anything
 
 
-class MissingRows(Exception):
+class MissingRowsError(Exception):
     """A file holds fewer rows than its header says. Pillow would fill them with zeros and say nothing."""
 
 
-class IndexPng(NamedTuple):
+class IndexPngCounts(NamedTuple):
     """How often each value occurs (256,) int64, height and width, and the palette (N, 3) uint8, if it has one."""
 
     counts: NDArray[np.int64]
@@ -33,7 +33,7 @@ class IndexPng(NamedTuple):
     palette: NDArray[np.uint8] | None
 
 
-class _Index(NamedTuple):
+class _IndexPng(NamedTuple):
     """An 8-bit index file that is not too large, by its header."""
 
     high: int
@@ -42,14 +42,14 @@ class _Index(NamedTuple):
     chunks: dict[bytes, bytes]
 
 
-def count_index_png(data: bytes) -> IndexPng | None:
+def count_index_png(data: bytes) -> IndexPngCounts | None:
     """Count the values of a PNG's bytes; None for what takes the long way."""
     if (file := _index(data)) is None or (rows := _plain_rows(file)) is None:
         return None
     palette = np.frombuffer(file.chunks[b"PLTE"], np.uint8).reshape(-1, 3) if file.kind == _PALETTE else None
     counts = _count(rows.reshape(-1))
     counts[0] -= file.high  # the zeros before the rows
-    return IndexPng(counts, (file.high, file.wide), palette)
+    return IndexPngCounts(counts, (file.high, file.wide), palette)
 
 
 def read_palette_png(data: bytes) -> NDArray[np.uint8] | None:
@@ -61,12 +61,12 @@ def read_palette_png(data: bytes) -> NDArray[np.uint8] | None:
         return None
     try:
         rows = _plain_rows(file)
-    except MissingRows:
+    except MissingRowsError:
         return None
     return None if rows is None else rows[:, 1:].copy()
 
 
-def _index(data: bytes) -> _Index | None:
+def _index(data: bytes) -> _IndexPng | None:
     try:
         chunks = _chunks(data)
         wide, high, depth, kind, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
@@ -80,16 +80,16 @@ def _index(data: bytes) -> _Index | None:
         return None
     if kind == _PALETTE and (len(chunks.get(b"PLTE", b"?")) % 3):
         return None
-    return _Index(high, wide, kind, chunks)
+    return _IndexPng(high, wide, kind, chunks)
 
 
-def _plain_rows(file: _Index) -> NDArray[np.uint8] | None:
+def _plain_rows(file: _IndexPng) -> NDArray[np.uint8] | None:
     """Return the rows (H, 1 + W), each behind its zero; None where one is filtered."""
     size = file.high * (file.wide + 1)
     try:
         inflated = zlib.decompress(file.chunks[b"IDAT"], bufsize=size)
         if len(inflated) < size:
-            raise MissingRows
+            raise MissingRowsError
         rows = np.frombuffer(inflated, np.uint8).reshape(file.high, file.wide + 1)
     except (ValueError, zlib.error):
         return None

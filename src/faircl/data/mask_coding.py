@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.index_png import IndexPng, MissingRows, count_index_png, read_palette_png
+from faircl.data.index_png import IndexPngCounts, MissingRowsError, count_index_png, read_palette_png
 from faircl.data.masks import (
+    IGNORE_8BIT,
     MAX_UINT8_CLASSES,
-    VOID_8BIT,
     ColourTable,
     Palette,
     decode_mask_bytes,
@@ -37,7 +37,7 @@ _PNG_DEPTH = 24  # byte of a PNG that holds its bit depth
 Values = NDArray[np.uint16]  # stored value to id, IGNORE or UNKNOWN
 
 
-class Counted(NamedTuple):
+class MaskCounts(NamedTuple):
     """Pixels of every class (K,) int64, pixels of void, and the mask's height and width."""
 
     pixels: NDArray[np.int64]
@@ -107,11 +107,11 @@ class MaskCoding:
         ids = np.frombuffer(bytearray(values).translate(self._bytes), np.uint8)
         return None if (ids == UNKNOWN & 0xFF).any() else ids.reshape(values.shape)
 
-    def count(self, data: bytes, path: Path) -> Counted:
+    def count(self, data: bytes, path: Path) -> MaskCounts:
         """Count the classes of a mask file's bytes."""
         try:
             stored = count_index_png(data)
-        except MissingRows:
+        except MissingRowsError:
             raise UserError(
                 f"Mask {path} cannot be decoded: it holds fewer rows than its header says; copy or export it again."
             ) from None
@@ -119,12 +119,12 @@ class MaskCoding:
             image = decode_raster(data, path, "mask")
             if not _is_index(image, data):
                 return count_ids(self.decode(data, path), self.classes)
-            stored = IndexPng(np.array(image.histogram()), (image.height, image.width), _palette(image))
+            stored = IndexPngCounts(np.array(image.histogram()), (image.height, image.width), _palette(image))
         meaning = self._meaning(stored.counts, stored.palette, path)
         # IGNORE and UNKNOWN, which does not occur, fall into the last place.
         places = np.minimum(meaning, self.classes)
         counts = np.bincount(places, stored.counts, minlength=self.classes + 1).astype(np.int64)
-        return Counted(counts[:-1], int(counts[-1]), stored.size)
+        return MaskCounts(counts[:-1], int(counts[-1]), stored.size)
 
     def _meaning(self, counts: NDArray[np.int64], palette: Palette | None, path: Path) -> Values:
         """Return the id of each of the 256 values of an 8-bit picture; refuse values that occur and mean nothing.
@@ -152,7 +152,7 @@ class MaskCoding:
         if counts[meaning == UNKNOWN].any():
             unknown = np.flatnonzero((meaning == UNKNOWN) & (counts > 0))
             more = f" (and {len(unknown) - 1} more such values)" if len(unknown) > 1 else ""
-            void = f", or write {VOID_8BIT} for void" if self.void else ""
+            void = f", or write {IGNORE_8BIT} for void" if self.void else ""
             raise UserError(
                 f"Mask {path} holds value {unknown[0]} in {counts[unknown[0]]} pixels{more}, but {self.listed_in} has "
                 f"{self.classes} classes{self._range()}; "
@@ -178,15 +178,15 @@ class MaskCoding:
         table[: len(own)] = own
         if self.void:  # the largest value; and 255, unless a class of deeper files has that id
             table[-1] = IGNORE
-            if self.classes <= VOID_8BIT:
-                table[VOID_8BIT] = IGNORE
+            if self.classes <= IGNORE_8BIT:
+                table[IGNORE_8BIT] = IGNORE
         return table
 
 
-def count_ids(mask: Mask, classes: int) -> Counted:
+def count_ids(mask: Mask, classes: int) -> MaskCounts:
     """Count the classes of decoded ids (H, W)."""
     counts = np.bincount(mask.ravel(), minlength=classes + 1)
-    return Counted(
+    return MaskCounts(
         counts[:classes].astype(np.int64), int((mask == ignore_value(mask)).sum()), (mask.shape[0], mask.shape[1])
     )
 

@@ -26,10 +26,10 @@ Palette = NDArray[np.uint8]  # (N, 3), row k is the colour of id k
 MAX_UINT8_CLASSES = 254
 """Most classes (background included) whose masks are uint8."""
 
-VOID_8BIT = 255
+IGNORE_8BIT = 255
 """How 8-bit files write IGNORE."""
 
-VOID_COLOUR: Colour = (224, 224, 192)
+IGNORE_COLOUR: Colour = (224, 224, 192)
 """Colour in which void is painted: the cream of PASCAL VOC."""
 
 # Pillow turns TIFFs upright by their orientation tag when it loads them; these turn them back.
@@ -139,7 +139,7 @@ def fit_mask(mask: Mask, num_classes: int, source: str = "mask", listed_in: str 
     """
     small = num_classes <= MAX_UINT8_CLASSES
     if small == (mask.dtype == np.uint16):  # the file's depth is not the data's: its 255 is void in both cases
-        mask = np.where(mask == VOID_8BIT, np.uint16(IGNORE), mask)
+        mask = np.where(mask == IGNORE_8BIT, np.uint16(IGNORE), mask)
     # Void is the largest value of the type, so adding one wraps it to 0 and a single maximum checks all the rest.
     if int((mask + mask.dtype.type(1)).max()) > num_classes:
         values, counts = np.unique(mask[(mask >= num_classes) & (mask != ignore_value(mask))], return_counts=True)
@@ -147,7 +147,7 @@ def fit_mask(mask: Mask, num_classes: int, source: str = "mask", listed_in: str 
         raise UserError(
             f"Mask {source} holds value {values[0]} in {counts[0]} pixels{more}, but {listed_in} has {num_classes} "
             f"classes, ids 0 to {num_classes - 1}; add the missing classes there, "
-            f"or write {VOID_8BIT if small else IGNORE} for void."
+            f"or write {IGNORE_8BIT if small else IGNORE} for void."
         )
     return mask.astype(np.uint8) if small else mask  # the cast takes 65535 to 255
 
@@ -259,7 +259,7 @@ def _unknown_colour(
 
 def _full_palette(palette: Palette | None, size: int) -> Palette:
     full = voc_palette(size).copy()
-    full[-1] = VOID_COLOUR
+    full[-1] = IGNORE_COLOUR
     if palette is not None:
         full[: len(palette)] = palette[:size]
     return full

@@ -13,36 +13,36 @@ from functools import partial
 
 import numpy as np
 
-from faircl.data.counting_pool import cores
+from faircl.data.counting_pool import available_cores
 from faircl.data.file_data import FileData
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
-from faircl.integrity.faults import Examined, look_at_mask, look_at_pair
 from faircl.integrity.findings import Fault, Report
-from faircl.progress import Reporter, Silence
+from faircl.integrity.pair_check import PairResult, check_mask, check_pair
+from faircl.progress import Reporter, SilentReporter
 
 _JPEG = (".jpg", ".jpeg")
 
-_Seen = dict[bytes, tuple[str, str]]  # digest of an image to the split and name it was first met under
+_FirstSeen = dict[bytes, tuple[str, str]]  # digest of an image to the split and name it was first met under
 
 
 def check_data(
     data: SegmentationData, splits: Iterable[str], reporter: Reporter | None = None, images: bool = True
 ) -> Report:
     """Check splits of a data set; with ``images`` off, their masks alone."""
-    reporter = reporter or Silence()
+    reporter = reporter or SilentReporter()
     report = Report()
-    seen: _Seen = {}
+    seen: _FirstSeen = {}
     data = copy.copy(data)  # listed anew, and leniently
     for split in dict.fromkeys(splits):
-        ids = _list(data, split, report)
+        ids = _list_split(data, split, report)
         report.checked[split] = len(ids)
         if ids:
             _check_split(data, split, ids, report, seen, reporter, images)
     return report
 
 
-def _list(data: SegmentationData, split: str, report: Report) -> Sequence[str]:
+def _list_split(data: SegmentationData, split: str, report: Report) -> Sequence[str]:
     """List a split; what keeps it from being listed is a finding, and files without a partner are findings too."""
     try:
         if not isinstance(data, FileData):
@@ -51,8 +51,8 @@ def _list(data: SegmentationData, split: str, report: Report) -> Sequence[str]:
     except UserError as error:
         report.add(split, Fault("unlisted-split", None, str(error)))
         return ()
-    jpegs = {_inner(name): name for name in listing.skipped if name.lower().endswith(_JPEG)}
-    found = {image: jpegs.get(_inner(image)) for image in listing.bare}
+    jpegs = {_path_in_split(name): name for name in listing.skipped if name.lower().endswith(_JPEG)}
+    found = {image: jpegs.get(_path_in_split(image)) for image in listing.bare}
     for image, jpeg in found.items():
         report.add(split, _without_mask(image, jpeg))
     report.skipped[split] = tuple(name for name in listing.skipped if name not in found.values())
@@ -61,7 +61,7 @@ def _list(data: SegmentationData, split: str, report: Report) -> Sequence[str]:
     return tuple(listing.files)
 
 
-def _inner(name: str) -> str:
+def _path_in_split(name: str) -> str:
     """Return a file's path without its first folder and its extension: the same for an image and its mask."""
     return os.path.splitext(name.partition("/")[2])[0]
 
@@ -79,24 +79,24 @@ def _check_split(
     split: str,
     ids: Sequence[str],
     report: Report,
-    seen: _Seen,
+    seen: _FirstSeen,
     reporter: Reporter,
     images: bool,
 ) -> None:
     totals = np.zeros(len(data.classes.names), np.int64)
     counted = 0
 
-    def note(looked: Examined) -> None:
+    def note(looked: PairResult) -> None:
         nonlocal totals, counted
         for fault in looked.faults:
             report.add(split, fault)
         if looked.pixels is not None:
             totals += looked.pixels
             counted += 1
-        if looked.digest is not None and (again := _seen_before(looked, split, looked.digest, seen)):
+        if looked.digest is not None and (again := _duplicate(looked, split, looked.digest, seen)):
             report.add(split, again)
 
-    look = partial(look_at_pair if images else look_at_mask, data, split)
+    look = partial(check_pair if images else check_mask, data, split)
     with reporter.task(f"checking {split}", len(ids)) as task:
         _in_threads(look, ids, note, task.advance)
     if len(ids) == 1:
@@ -109,10 +109,13 @@ def _check_split(
 
 
 def _in_threads(
-    look: Callable[[str], Examined], ids: Sequence[str], note: Callable[[Examined], None], advance: Callable[[], None]
+    look: Callable[[str], PairResult],
+    ids: Sequence[str],
+    note: Callable[[PairResult], None],
+    advance: Callable[[], None],
 ) -> None:
     """Look at all ids and note what was found in their order."""
-    pool = ThreadPoolExecutor(cores())
+    pool = ThreadPoolExecutor(available_cores())
     try:
         for looked in pool.map(look, ids):
             note(looked)
@@ -121,7 +124,7 @@ def _in_threads(
         pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for all that is still to come
 
 
-def _seen_before(looked: Examined, split: str, digest: bytes, seen: _Seen) -> Fault | None:
+def _duplicate(looked: PairResult, split: str, digest: bytes, seen: _FirstSeen) -> Fault | None:
     """Say that an image is there twice; across splits, a network would be tested on what it was trained on."""
     first_split, first = seen.setdefault(digest, (split, looked.image))
     if (first_split, first) == (split, looked.image):

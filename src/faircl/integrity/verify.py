@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from faircl.data.count_cache import cache_folder, keep
-from faircl.data.counting_pool import cores
+from faircl.data.count_cache import cache_folder, write_cache_file
+from faircl.data.counting_pool import available_cores
 from faircl.data.file_data import FileData
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
@@ -24,22 +24,22 @@ def verify_images(data: SegmentationData, split: str, ids: Sequence[str], report
     if isinstance(data, SceneData):
         return
     if not isinstance(data, FileData):
-        _look(data, split, ids, reporter, lambda id: None)
+        _read_all(data, split, ids, reporter, lambda id: None)
         return
     data.check_images(split)
-    seen = _Seen(data)
+    seen = _VerifiedFiles(data)
     unseen = [id for id in ids if not seen.holds(split, id)]
     if unseen:
         try:
-            _look(data, split, unseen, reporter, lambda id: seen.add(split, id))
+            _read_all(data, split, unseen, reporter, lambda id: seen.add(split, id))
         finally:
-            seen.keep()
+            seen.save()
 
 
-def _look(
+def _read_all(
     data: SegmentationData, split: str, ids: Sequence[str], reporter: Reporter, note: Callable[[str], None]
 ) -> None:
-    pool = ThreadPoolExecutor(cores())
+    pool = ThreadPoolExecutor(available_cores())
     try:
         with reporter.task(f"looking at images ({split})", len(ids)) as task:
             for id, _ in zip(ids, pool.map(lambda id: _in_order(data, split, id), ids), strict=True):
@@ -54,7 +54,7 @@ def _in_order(data: SegmentationData, split: str, id: str) -> None:
     data.read(split, id)
 
 
-class _Seen:
+class _VerifiedFiles:
     """Marks of the files that were in order, in a file of the cache; a file that cannot be read or written is left."""
 
     def __init__(self, data: FileData) -> None:
@@ -72,9 +72,9 @@ class _Seen:
     def add(self, split: str, id: str) -> None:
         self.marks.add(self._mark(split, id))
 
-    def keep(self) -> None:
+    def save(self) -> None:
         text = "\n".join(sorted(self.marks)).encode("ascii")
-        keep(self.path, lambda file: file.write(text))
+        write_cache_file(self.path, lambda file: file.write(text))
 
     def _mark(self, split: str, id: str) -> str:
         parts = [self.data.label_key(split, id)]

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
-from faircl.loading.compact_labels import alike, widen
-from faircl.loading.packed_tensors import Parcel, Ring
+from faircl.loading.compact_labels import expand, to_common_dtype
+from faircl.loading.packed_tensors import PackedTensors, SharedRing
 from faircl.loading.transforms import jitter
 
 
@@ -43,8 +43,8 @@ class Batch(NamedTuple):
         number = torch.get_default_dtype()
         return cls(
             coloured.to(number, memory_format=torch.contiguous_format) / 255,
-            widen(labels),
-            None if assigned is None else widen(assigned),
+            expand(labels),
+            None if assigned is None else expand(assigned),
             draws,
             salient,
         )
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
         return Batch(*moved)  # type: ignore[arg-type]  # what may be None keeps its place
 
 
-class Sent(Protocol):
+class LoaderBatch(Protocol):
     """What comes out of a loader: it is moved to the device and prepared there."""
 
     def to(self, device: torch.device) -> Self:
@@ -83,24 +83,24 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SentBatch:
+class PackedBatch:
     """Items of a batch on their way to the device."""
 
-    parcel: Parcel
+    parcel: PackedTensors
 
     @classmethod
-    def collate(cls, items: Sequence[Item], ring: Ring | None = None) -> SentBatch:
+    def collate(cls, items: Sequence[Item], ring: SharedRing | None = None) -> PackedBatch:
         """Pack items."""
         assigned, salient, gains = (
             [part for part in parts if part is not None] or None  # all items have it, or none
             for parts in ([one.assigned for one in items], [one.salient for one in items], [one.gains for one in items])
         )
         return cls(
-            Parcel.pack(
+            PackedTensors.pack(
                 [
                     [item.image.permute(1, 2, 0) for item in items],  # as it lies in memory
-                    alike([item.labels for item in items]),
-                    alike(assigned) if assigned else None,
+                    to_common_dtype([item.labels for item in items]),
+                    to_common_dtype(assigned) if assigned else None,
                     torch.tensor([item.draw for item in items]),
                     salient,
                     gains,
@@ -109,15 +109,15 @@ class SentBatch:
             )
         )
 
-    def kept(self) -> SentBatch:
+    def kept(self) -> PackedBatch:
         """Return the batch in memory of its own."""
         return replace(self, parcel=self.parcel.kept())
 
-    def pin_memory(self) -> SentBatch:
+    def pin_memory(self) -> PackedBatch:
         """Move the batch to memory that a GPU can copy from by itself."""
         return replace(self, parcel=self.parcel.pin_memory())
 
-    def to(self, device: torch.device) -> SentBatch:
+    def to(self, device: torch.device) -> PackedBatch:
         """Move the batch to a device."""
         return replace(self, parcel=self.parcel.to(device))
 

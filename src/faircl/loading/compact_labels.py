@@ -13,7 +13,7 @@ from torch import Tensor
 from faircl.labels import IGNORE, LabelTable, Mask
 
 _SHIFT = 2
-SENT_IGNORE = (IGNORE + _SHIFT) & 0xFFFF
+COMPACT_IGNORE = (IGNORE + _SHIFT) & 0xFFFF
 """What IGNORE is on the way."""
 
 
@@ -23,7 +23,7 @@ def compact(labels: NDArray[np.uint16]) -> Mask:
     return shifted.astype(np.uint8) if not shifted.size or shifted.max() < 256 else shifted
 
 
-def look_up(table: LabelTable, mask: Mask) -> Mask:
+def compact_lookup(table: LabelTable, mask: Mask) -> Mask:
     """Turn raw ids (H, W) into compact labels by a table, as bytes if all of the table fits."""
     sent = compact(table)
     if sent.dtype == mask.dtype == np.uint8 and len(sent) == 256:
@@ -39,13 +39,13 @@ def as_tensor(labels: Mask) -> Tensor:
     return torch.from_numpy(labels.view(np.int16) if labels.dtype == np.uint16 else labels)
 
 
-def alike(labels: list[Tensor]) -> list[Tensor]:
+def to_common_dtype(labels: list[Tensor]) -> list[Tensor]:
     """Return compact labels in one type: if some are not bytes, none is."""
     if all(one.dtype == labels[0].dtype for one in labels):
         return labels
     return [one.to(torch.int16) for one in labels]
 
 
-def widen(labels: Tensor) -> Tensor:
+def expand(labels: Tensor) -> Tensor:
     """Return compact labels as int64 with UNLABELLED and IGNORE."""
     return labels.to(torch.int16, copy=True).sub_(_SHIFT).long().bitwise_and_(0xFFFF)

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from faircl.data.count_cache import VARIABLE, cache_folder, keep
-from faircl.data.counting_pool import cores
+from faircl.data.count_cache import CACHE_VARIABLE, cache_folder, write_cache_file
+from faircl.data.counting_pool import available_cores
 from faircl.data.file_data import FileData
 from faircl.data.sample import Sample, SegmentationData
 from faircl.errors import UserError
@@ -26,16 +26,16 @@ from faircl.labels import Mask
 GB = 1e9
 _HEADER = struct.Struct("<8sIII12x")  # name and version, height, width, bytes of a mask's number; a multiple of 16
 _NAME = b"faircl-1"
-_MEMORY = Path("/proc/meminfo")
-_CONTAINER = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def decode_all(
     data: SegmentationData, split: str, ids: Sequence[str], check: Callable[[float], None]
 ) -> Iterator[Sample]:
     """Read samples in threads, in order; ``check`` is told early how many bytes all of them are going to need."""
-    chunk = 8 * cores()  # what is read ahead
-    with ThreadPoolExecutor(cores()) as pool:
+    chunk = 8 * available_cores()  # what is read ahead
+    with ThreadPoolExecutor(available_cores()) as pool:
         for first in range(0, len(ids), chunk):
             samples = list(pool.map(lambda id: data.read(split, id), ids[first : first + chunk]))
             if first == 0:
@@ -43,7 +43,7 @@ def decode_all(
             yield from samples
 
 
-class SamplesInMemory:
+class MemoryCache:
     """A reader in front of another, which has decoded some of its samples beforehand.
 
     Processes that are forked off share them, uncopied.
@@ -73,7 +73,7 @@ class SamplesInMemory:
         return {**self.__dict__, "_kept": {}}
 
 
-class SamplesOnDisk:
+class DiskCache:
     """A reader in front of one of files, which keeps what it has decoded in the cache folder, a file per sample.
 
     Files are written whole or not at all, so that any number of processes may share the folder. Their names depend on
@@ -105,21 +105,21 @@ class SamplesOnDisk:
         with suppress(OSError, ValueError):  # not there, or not whole
             return _load(path, id)
         sample = self.data.read(split, id)
-        if not keep(path, lambda file: _save(file, sample)):
+        if not write_cache_file(path, lambda file: _save(file, sample)):
             self._cannot_keep(path)
         return sample
 
     def check_folder(self) -> None:
         """Raise an error if nothing can be kept."""
         probe = self.folder / ".probe"
-        if not keep(probe, lambda file: file.write(b"faircl")):
+        if not write_cache_file(probe, lambda file: file.write(b"faircl")):
             self._cannot_keep(probe)
         probe.unlink(missing_ok=True)
 
     def _cannot_keep(self, path: Path) -> NoReturn:
         raise UserError(
-            f"Cannot keep decoded images in {self.folder}: the disk is full{_room(path)}, or the folder cannot be "
-            f"made or written; make room, set {VARIABLE} to another, or train.cache to none or memory."
+            f"Cannot keep decoded images in {self.folder}: the disk is full{_free_disk(path)}, or the folder cannot be "
+            f"made or written; make room, set {CACHE_VARIABLE} to another, or train.cache to none or memory."
         )
 
     def _path(self, split: str, id: str) -> Path | None:
@@ -136,7 +136,7 @@ class SamplesOnDisk:
         return self.folder / name[:2] / name
 
 
-def _room(path: Path) -> str:
+def _free_disk(path: Path) -> str:
     """Say how much is free where a file was to be, as far as that can be seen."""
     with suppress(OSError, StopIteration):
         free = shutil.disk_usage(next(parent for parent in path.parents if os.path.exists(parent))).free
@@ -169,7 +169,7 @@ def _load(path: Path, id: str) -> Sample:
 
 def check_memory(needed: float, cache: str = "memory") -> None:
     """Refuse samples that this machine has no memory for, where it tells."""
-    free = min(_free_memory(), _free_in_container())
+    free = min(_free_memory(), _free_in_cgroup())
     if needed > free:
         raise UserError(
             f"train.cache is {cache}, but the step's decoded images need about {needed / GB:.1f} GB and "
@@ -180,20 +180,20 @@ def check_memory(needed: float, cache: str = "memory") -> None:
 def _free_memory() -> float:
     """Return the bytes that the machine could give; infinity where it does not tell."""
     with suppress(OSError, ValueError, KeyError):
-        return 1024 * _numbers(_MEMORY)["MemAvailable:"]
+        return 1024 * _read_counters(_MEMINFO)["MemAvailable:"]
     return math.inf
 
 
-def _free_in_container() -> float:
+def _free_in_cgroup() -> float:
     """Return the bytes that the container (cgroup v2) may still take; infinity where there is no limit."""
     with suppress(OSError, ValueError, KeyError):
-        limit, used = (int((_CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
-        kinds = _numbers(_CONTAINER / "memory.stat")
+        limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        kinds = _read_counters(_CGROUP / "memory.stat")
         return limit - used + kinds["inactive_file"] + kinds["active_file"]  # what was read from files need not stay
     return math.inf
 
 
-def _numbers(path: Path) -> dict[str, int]:
+def _read_counters(path: Path) -> dict[str, int]:
     """Return the numbers of a file of lines with a name and a number."""
     lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {line[0]: int(line[1]) for line in lines if len(line) > 1}

@@ -12,12 +12,12 @@ from faircl.errors import UserError
 from faircl.loading.compact_labels import as_tensor
 from faircl.loading.decoded_cache import GB, check_memory, decode_all
 from faircl.loading.loader import StepDataset
-from faircl.loading.windows import CutWindows, Numbers, Window
+from faircl.loading.windows import CropParameters, DeviceWindows, Window
 
 _WHOLE = (slice(None), slice(None))
 
 
-class Whole(NamedTuple):
+class DeviceImage(NamedTuple):
     """A whole image on the device: image (H, W, 3) uint8; labels, assigned (H, W) compact; salient (H, W) bool."""
 
     image: Tensor
@@ -26,14 +26,16 @@ class Whole(NamedTuple):
     salient: Tensor | None
 
 
-class ResidentImages:
+class DeviceCache:
     """The images of a step, labelled, on a device."""
 
     def __init__(self, dataset: StepDataset, device: torch.device, advance: Callable[[], None]) -> None:
         self.dataset = dataset
-        self.images: list[Whole] = []
+        self.images: list[DeviceImage] = []
         try:
-            samples = decode_all(dataset.data, dataset.split, dataset.images, lambda size: _check(size, device))
+            samples = decode_all(
+                dataset.data, dataset.split, dataset.images, lambda size: _check_device_memory(size, device)
+            )
             for id, sample in zip(dataset.images, samples, strict=True):
                 image, labels, assigned, salient = dataset.labelled(id, sample, _WHOLE)
                 parts = (
@@ -44,7 +46,7 @@ class ResidentImages:
                 )
                 # Rows without gaps, whatever order a reader has left them in.
                 sent = (None if part is None else part.contiguous().to(device) for part in parts)
-                self.images.append(Whole(*sent))  # type: ignore[arg-type]  # what may be None keeps its place
+                self.images.append(DeviceImage(*sent))  # type: ignore[arg-type]  # what may be None keeps its place
                 advance()
         except torch.OutOfMemoryError:
             size = sum(part.nbytes for one in self.images for part in one if part is not None)
@@ -53,11 +55,11 @@ class ResidentImages:
                 " the GPU's memory is full; set it to memory or disk."
             ) from None
 
-    def batches(self, order: Iterable[list[tuple[int, int]]]) -> Iterator[CutWindows]:
+    def batches(self, order: Iterable[list[tuple[int, int]]]) -> Iterator[DeviceWindows]:
         """Yield batches of (draw, image) pairs."""
         for pairs in order:
             windows = [self._window(draw, index) for draw, index in pairs]
-            yield CutWindows(windows, Numbers.of(windows))
+            yield DeviceWindows(windows, CropParameters.of(windows))
 
     def _window(self, draw: int, index: int) -> Window:
         """Cut a window out of an image: what is inside is shown, not copied."""
@@ -75,7 +77,7 @@ class ResidentImages:
         )
 
 
-def _check(needed: float, device: torch.device) -> None:
+def _check_device_memory(needed: float, device: torch.device) -> None:
     """Refuse images that the device has no memory for."""
     if device.type != "cuda":
         check_memory(needed, "gpu")

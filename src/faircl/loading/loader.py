@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from faircl.data.counting_pool import cores
+from faircl.data.counting_pool import available_cores
 from faircl.data.saliency import SaliencyMaps
 from faircl.data.sample import Sample, SegmentationData
-from faircl.distributed import gather_objects
+from faircl.distributed import all_gather_objects
 from faircl.errors import UserError
 from faircl.labels import IGNORE, LabelTable, Mask, apply_table
 from faircl.loading.batch import Batch as Batch
 from faircl.loading.batch import Item as Item
-from faircl.loading.batch import SentBatch
-from faircl.loading.compact_labels import SENT_IGNORE, as_tensor, compact, look_up
-from faircl.loading.packed_tensors import Ring
-from faircl.loading.samplers import CountedBatches
+from faircl.loading.batch import PackedBatch
+from faircl.loading.compact_labels import COMPACT_IGNORE, as_tensor, compact, compact_lookup
+from faircl.loading.packed_tensors import SharedRing
+from faircl.loading.samplers import StepBatchSampler
 from faircl.loading.transforms import CentreCrop, Crop, jitter_gains
-from faircl.loading.windows import SentWindows, Window
+from faircl.loading.windows import PackedWindows, Window
 from faircl.seeding import generator
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class AssignedLabels:
 
     def gather(self) -> None:
         """Take in the labels that the other processes have made."""
-        for masks in gather_objects(self._masks):
+        for masks in all_gather_objects(self._masks):
             self._masks |= masks
 
 
@@ -89,7 +89,7 @@ class Augmentation:
     jitter: float
 
 
-class Labelled(NamedTuple):
+class LabelledImage(NamedTuple):
     """An image, or a part of it, with the step's labels: image (H, W, 3); labels, assigned, salient (H, W), compact."""
 
     image: NDArray[np.uint8]
@@ -98,7 +98,7 @@ class Labelled(NamedTuple):
     salient: NDArray[np.uint8] | None
 
 
-class Draw(NamedTuple):
+class AugmentationDraw(NamedTuple):
     """What is random about an item: its window and the gains of colour jitter."""
 
     crop: Crop
@@ -139,8 +139,8 @@ class StepDataset(Dataset[Item | Window]):
             return Window(cut, as_tensor(labels), _tensor(assigned), marked, crop, draw, gains)
         return Item(
             crop.image(image),
-            as_tensor(crop.mask(labels, SENT_IGNORE)),
-            None if assigned is None else as_tensor(crop.mask(assigned, SENT_IGNORE)),
+            as_tensor(crop.mask(labels, COMPACT_IGNORE)),
+            None if assigned is None else as_tensor(crop.mask(assigned, COMPACT_IGNORE)),
             draw,
             None if salient is None else torch.from_numpy(crop.mask(salient, fill=0)).bool(),
             gains,
@@ -152,35 +152,35 @@ class StepDataset(Dataset[Item | Window]):
         # Image, labels, assigned labels and saliency; and some numbers.
         return 8 * self.augmentation.crop**2 + 256
 
-    def draw(self, draw: int, shape: tuple[int, ...]) -> Draw:
+    def draw(self, draw: int, shape: tuple[int, ...]) -> AugmentationDraw:
         """Draw the window of an item, for an image of a shape (H, W)."""
         rng, a = generator(self.seed, "augment", self.step, draw), self.augmentation
         crop = Crop.draw(rng, (shape[0], shape[1]), a.crop, a.scale, a.flip)
-        return Draw(crop, jitter_gains(rng, a.jitter))
+        return AugmentationDraw(crop, jitter_gains(rng, a.jitter))
 
-    def labelled(self, id: str, sample: Sample, place: tuple[slice, slice]) -> Labelled:
+    def labelled(self, id: str, sample: Sample, place: tuple[slice, slice]) -> LabelledImage:
         """Give a part of an image the step's labels."""
         _, image, mask = sample
-        labels = look_up(self.tables.get(id, self.table), mask[place])
+        labels = compact_lookup(self.tables.get(id, self.table), mask[place])
         assigned, salient = None, None
         if self.assigned is not None:
             given = self.assigned[id][place] if id in self.assigned else np.full(labels.shape, IGNORE, np.uint16)
             assigned = compact(given)
         if self.saliency is not None:
             salient = self.saliency.read(id, mask.shape)[place].astype(np.uint8)
-        return Labelled(image[place], labels, assigned, salient)
+        return LabelledImage(image[place], labels, assigned, salient)
 
 
 def train_loader(
-    dataset: StepDataset, batches: CountedBatches, workers: int, pin: bool = False
-) -> Iterator[SentBatch | SentWindows]:
+    dataset: StepDataset, batches: StepBatchSampler, workers: int, pin: bool = False
+) -> Iterator[PackedBatch | PackedWindows]:
     """Yield this process's share of all batches of a step."""
     import_module("torchvision.io")  # JPEGs are then decoded by it; once here, and not once in every worker
-    workers = min(workers, cores())  # what is computed does not depend on it
+    workers = min(workers, available_cores())  # what is computed does not depend on it
     fork = workers > 0 and sys.platform == "linux"  # where it is safe: workers then see all memory, uncopied
-    ring = Ring(workers, batches.items * dataset.item_bytes) if fork else None
-    collate = SentWindows.collate if dataset.cut_only else SentBatch.collate
-    loader: Iterable[SentBatch | SentWindows] = DataLoader(
+    ring = SharedRing(workers, batches.items * dataset.item_bytes) if fork else None
+    collate = PackedWindows.collate if dataset.cut_only else PackedBatch.collate
+    loader: Iterable[PackedBatch | PackedWindows] = DataLoader(
         dataset,
         batch_sampler=batches,
         num_workers=workers,
@@ -188,11 +188,11 @@ def train_loader(
         pin_memory=pin,
         multiprocessing_context="fork" if fork else None,
     )
-    for batch in _in_words(loader):
+    for batch in _plain_user_errors(loader):
         yield batch.kept()  # pinned batches are already
 
 
-def _in_words(items: Iterable[T]) -> Iterator[T]:
+def _plain_user_errors(items: Iterable[T]) -> Iterator[T]:
     """Pass items on; of a mistake in a worker process leave the sentence, without the traceback torch wraps it in."""
     try:
         yield from items
@@ -233,9 +233,9 @@ class WholeImages(Dataset[WholeImage]):
 
 def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator[list[WholeImage]]:
     """Yield lists of up to ``batch`` consecutive images of one size, so that none needs padding."""
-    loader: DataLoader[WholeImage] = DataLoader(images, batch_size=None, num_workers=min(workers, cores()))
+    loader: DataLoader[WholeImage] = DataLoader(images, batch_size=None, num_workers=min(workers, available_cores()))
     group: list[WholeImage] = []
-    for item in _in_words(loader):
+    for item in _plain_user_errors(loader):
         if group and (len(group) == batch or group[0].image.shape != item.image.shape):
             yield group
             group = []

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-SLOTS = 3
+SLOTS_PER_WORKER = 3
 """Places of a worker in the ring. It works on a batch while one more waits and the one before that is being copied:
 torch hands out a worker's batch when its second but last is asked for."""
 
 _ALIGNED = 16  # bytes that a part begins at a multiple of, whatever its type
 
-_rings: WeakValueDictionary[int, Ring] = WeakValueDictionary()  # of this process, and known to those it forks
+_rings: WeakValueDictionary[int, SharedRing] = WeakValueDictionary()  # of this process, and known to those it forks
 
 
 class Slot(NamedTuple):
@@ -35,7 +35,7 @@ class Slot(NamedTuple):
     size: int
 
 
-class Ring:
+class SharedRing:
     """Memory shared with processes that are forked off later: so many workers, each with `SLOTS` of so many bytes.
 
     A page that is never written takes no memory.
@@ -43,8 +43,8 @@ class Ring:
 
     def __init__(self, workers: int, size: int) -> None:
         self.size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        whole = torch.frombuffer(mmap.mmap(-1, workers * SLOTS * self.size), dtype=torch.uint8)
-        self.memory = whole.view(workers, SLOTS, self.size)
+        whole = torch.frombuffer(mmap.mmap(-1, workers * SLOTS_PER_WORKER * self.size), dtype=torch.uint8)
+        self.memory = whole.view(workers, SLOTS_PER_WORKER, self.size)
         self.used = 0
         _rings[id(self)] = self
 
@@ -54,10 +54,10 @@ class Ring:
         if worker is None or size > self.size:
             return None
         self.used += 1  # every worker has its own count
-        return Slot(id(self), worker.id, self.used % SLOTS, size)
+        return Slot(id(self), worker.id, self.used % SLOTS_PER_WORKER, size)
 
 
-class Part(NamedTuple):
+class TensorSpan(NamedTuple):
     """Where a tensor lies in a buffer."""
 
     start: int
@@ -75,17 +75,17 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Parcel:
+class PackedTensors:
     """Tensors, some perhaps None, in a buffer; the buffer may be a place in a ring, which is soon used again."""
 
     buffer: Tensor
-    parts: tuple[Part | None, ...]
+    parts: tuple[TensorSpan | None, ...]
     slot: Slot | None = None
 
     @classmethod
-    def pack(cls, entries: Sequence[Tensor | Sequence[Tensor] | None], ring: Ring | None) -> Parcel:
+    def pack(cls, entries: Sequence[Tensor | Sequence[Tensor] | None], ring: SharedRing | None) -> PackedTensors:
         """Copy tensors, and lists of tensors to be stacked, into a buffer."""
-        parts: list[Part | None] = []
+        parts: list[TensorSpan | None] = []
         filled = 0
         for entry in entries:
             if entry is None:
@@ -93,10 +93,10 @@ class Parcel:
                 continue
             first = entry if isinstance(entry, Tensor) else entry[0]
             shape = tuple(first.shape) if isinstance(entry, Tensor) else (len(entry), *first.shape)
-            parts.append(part := Part(filled, shape, first.dtype))
+            parts.append(part := TensorSpan(filled, shape, first.dtype))
             filled = -(-part.end // _ALIGNED) * _ALIGNED
         slot = None if ring is None else ring.next(filled)
-        buffer = torch.empty(filled, dtype=torch.uint8) if slot is None else _memory(slot)
+        buffer = torch.empty(filled, dtype=torch.uint8) if slot is None else _slot_memory(slot)
         for entry, place in zip(entries, parts, strict=True):
             if entry is not None and place is not None:
                 whole = place.of(buffer)
@@ -108,28 +108,28 @@ class Parcel:
         """Return the tensors, in the order in which they were packed."""
         return [None if part is None else part.of(self.buffer) for part in self.parts]
 
-    def to(self, device: torch.device) -> Parcel:
+    def to(self, device: torch.device) -> PackedTensors:
         """Move the buffer to a device."""
         return replace(self, buffer=self.buffer.to(device, non_blocking=True))
 
-    def pin_memory(self) -> Parcel:
+    def pin_memory(self) -> PackedTensors:
         """Copy the buffer to memory that a GPU can copy from by itself."""
-        return Parcel(self.buffer.pin_memory(), self.parts)
+        return PackedTensors(self.buffer.pin_memory(), self.parts)
 
-    def kept(self) -> Parcel:
+    def kept(self) -> PackedTensors:
         """Return the parcel in memory of its own."""
-        return self if self.slot is None else Parcel(self.buffer.clone(), self.parts)
+        return self if self.slot is None else PackedTensors(self.buffer.clone(), self.parts)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Tell another process where the buffer is, if it can see it, and otherwise what is in it."""
         if self.slot is None:
-            return Parcel, (self.buffer, self.parts)
-        return _received, (self.slot, self.parts)
+            return PackedTensors, (self.buffer, self.parts)
+        return _unpickle, (self.slot, self.parts)
 
 
-def _memory(slot: Slot) -> Tensor:
+def _slot_memory(slot: Slot) -> Tensor:
     return _rings[slot.ring].memory[slot.worker, slot.place, : slot.size]
 
 
-def _received(slot: Slot, parts: tuple[Part | None, ...]) -> Parcel:
-    return Parcel(_memory(slot), parts, slot)
+def _unpickle(slot: Slot, parts: tuple[TensorSpan | None, ...]) -> PackedTensors:
+    return PackedTensors(_slot_memory(slot), parts, slot)

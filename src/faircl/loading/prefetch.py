@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from faircl.loading.batch import Batch, Sent
+from faircl.loading.batch import Batch, LoaderBatch
 
 
-def prepared_on(batches: Iterable[Sent], device: torch.device) -> Iterator[Batch]:
+def prefetch_to_device(batches: Iterable[LoaderBatch], device: torch.device) -> Iterator[Batch]:
     """Bring batches to a device and prepare them there.
 
     On a GPU both happen in a stream of their own. A batch is asked for when the work on the one before has been handed

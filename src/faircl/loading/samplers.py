@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from faircl.distributed import share_of
+from faircl.distributed import rank_slice
 from faircl.seeding import generator
 
 
@@ -23,7 +23,7 @@ class Order(Protocol):
 
 
 @dataclass(frozen=True)
-class Shuffled:
+class ShuffledOrder:
     """Every image once per epoch, in an order that depends on the counters alone."""
 
     images: int
@@ -35,7 +35,7 @@ class Shuffled:
         return generator(self.seed, *self.counters, number).permutation(self.images)
 
 
-class RareFirst:
+class RareClassOrder:
     r"""Images drawn by the classes they show, rare ones more often (rare-class sampling, DAFormer, CVPR 2022).
 
         P(c) = exp((1 − f_c) / T) / Σ_k exp((1 − f_k) / T),
@@ -75,7 +75,7 @@ class Stream(NamedTuple):
     first: int = 0
 
 
-class CountedBatches(Sampler[list[tuple[int, int]]]):
+class StepBatchSampler(Sampler[list[tuple[int, int]]]):
     """All batches of a step as (draw, image) pairs; the draw counts every item.
 
     Epochs follow each other without a seam: a batch may hold the end of one and the start of the next, so none is
@@ -90,16 +90,16 @@ class CountedBatches(Sampler[list[tuple[int, int]]]):
         return self.batches
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        images = [_endless(stream) for stream in self.streams]
+        images = [_image_indices(stream) for stream in self.streams]
         draw = 0
         for _ in range(self.batches):
             parts = zip(self.streams, images, strict=True)
             batch = [next(image) for stream, image in parts for _ in range(stream.items)]
-            yield list(share_of(list(enumerate(batch, draw))))
+            yield list(rank_slice(list(enumerate(batch, draw))))
             draw += len(batch)
 
 
-def _endless(stream: Stream) -> Iterator[int]:
+def _image_indices(stream: Stream) -> Iterator[int]:
     number = 0
     while True:
         for index in stream.order.epoch(number):

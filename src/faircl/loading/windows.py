@@ -15,11 +15,11 @@ from torch import Tensor
 
 from faircl import kernels
 from faircl.loading.batch import Batch
-from faircl.loading.compact_labels import SENT_IGNORE, alike
-from faircl.loading.packed_tensors import Parcel, Ring
+from faircl.loading.compact_labels import COMPACT_IGNORE, to_common_dtype
+from faircl.loading.packed_tensors import PackedTensors, SharedRing
 from faircl.loading.transforms import PAD_COLOUR, Crop
 
-_OUTSIDE = {torch.uint8: SENT_IGNORE, torch.int16: SENT_IGNORE, torch.bool: False}
+_OUTSIDE = {torch.uint8: COMPACT_IGNORE, torch.int16: COMPACT_IGNORE, torch.bool: False}
 """What is outside an image: IGNORE, in either type of compact labels, and not salient."""
 
 
@@ -38,7 +38,7 @@ class Window(NamedTuple):
     gains: Tensor | None = None
 
 
-class Numbers(NamedTuple):
+class CropParameters(NamedTuple):
     """What was drawn for a batch.
 
     Shapes: geometry (B, 7) int64, top, left, height, width and flip of the crops, height and width of the parts of the
@@ -50,7 +50,7 @@ class Numbers(NamedTuple):
     gains: Tensor | None
 
     @classmethod
-    def of(cls, windows: Sequence[Window]) -> Numbers:
+    def of(cls, windows: Sequence[Window]) -> CropParameters:
         """Collect those of the windows."""
         crops = [(one.crop, one.labels.shape) for one in windows]
         gains = [one.gains for one in windows if one.gains is not None]  # all have them, or none
@@ -62,17 +62,17 @@ class Numbers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CutWindows:
+class DeviceWindows:
     """The windows of a batch on the device, where they are resampled; their numbers may be on the way."""
 
     windows: Sequence[Window]
-    numbers: Numbers
+    numbers: CropParameters
 
-    def to(self, device: torch.device) -> CutWindows:
+    def to(self, device: torch.device) -> DeviceWindows:
         """Bring the numbers to the windows."""
         sent = (one if one is None or device.type == "cpu" else one.pin_memory() for one in self.numbers)
         moved = [None if one is None else one.to(device, non_blocking=True) for one in sent]
-        return replace(self, numbers=Numbers(*moved))  # type: ignore[arg-type]  # what may be None keeps its place
+        return replace(self, numbers=CropParameters(*moved))  # type: ignore[arg-type]  # what may be None keeps its place
 
     def prepared(self) -> Batch:
         """Resample images as ``Crop.image`` does and labels as ``Crop.mask`` does."""
@@ -85,10 +85,10 @@ class CutWindows:
             from faircl.kernels.resample_windows import resample
 
             images = resample([one.image for one in windows], numbers.geometry, size, PAD_COLOUR)
-            take = partial(_take_at_once, numbers.geometry, size)
+            take = partial(_take_by_kernel, numbers.geometry, size)
         else:
             images = torch.stack([one.crop.sample(one.image) for one in windows])
-            take = _places(numbers.geometry, size).take
+            take = _nearest_pixels(numbers.geometry, size).take
         return Batch.prepare(
             images,
             take([one.labels for one in windows]),
@@ -100,27 +100,27 @@ class CutWindows:
 
 
 @dataclass(frozen=True)
-class SentWindows:
+class PackedWindows:
     """The windows of a batch on their way to the device."""
 
-    parcel: Parcel
+    parcel: PackedTensors
     crops: tuple[Crop, ...]
 
     @classmethod
-    def collate(cls, windows: Sequence[Window], ring: Ring | None = None) -> SentWindows:
+    def collate(cls, windows: Sequence[Window], ring: SharedRing | None = None) -> PackedWindows:
         """Pack windows, after their numbers."""
         pixels = [part for one in windows for part in one[:4]]
-        return cls(Parcel.pack([*Numbers.of(windows), *pixels], ring), tuple(one.crop for one in windows))
+        return cls(PackedTensors.pack([*CropParameters.of(windows), *pixels], ring), tuple(one.crop for one in windows))
 
-    def kept(self) -> SentWindows:
+    def kept(self) -> PackedWindows:
         """Return the windows in memory of their own."""
         return replace(self, parcel=self.parcel.kept())
 
-    def pin_memory(self) -> SentWindows:
+    def pin_memory(self) -> PackedWindows:
         """Move the windows to memory that a GPU can copy from by itself."""
         return replace(self, parcel=self.parcel.pin_memory())
 
-    def to(self, device: torch.device) -> SentWindows:
+    def to(self, device: torch.device) -> PackedWindows:
         """Move the windows to a device."""
         return replace(self, parcel=self.parcel.to(device))
 
@@ -131,18 +131,18 @@ class SentWindows:
             Window(*pixels[4 * k : 4 * k + 4], crop, 0)  # type: ignore[arg-type, call-arg]  # as they were packed
             for k, crop in enumerate(self.crops)
         ]
-        return CutWindows(windows, Numbers(geometry, draws, gains)).prepared()  # type: ignore[arg-type]
+        return DeviceWindows(windows, CropParameters(geometry, draws, gains)).prepared()  # type: ignore[arg-type]
 
 
-def _take_at_once(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:
+def _take_by_kernel(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:
     """Take pixels of parts (h, w) by nearest neighbour, all by one kernel: (B, size, size)."""
     from faircl.kernels.resample_windows import take
 
-    same = alike(list(parts))
+    same = to_common_dtype(list(parts))
     return take(same, geometry, size, _OUTSIDE[same[0].dtype])
 
 
-class _Places(NamedTuple):
+class _NearestPixels(NamedTuple):
     """Row and column of every output pixel centre among the pixels of its window, (B, size) each; and what is inside.
 
     Shapes: inside (B, size, size) bool; rows and columns outside are moved to the border.
@@ -155,15 +155,17 @@ class _Places(NamedTuple):
     def take(self, parts: Sequence[Tensor]) -> Tensor:
         """Take pixels of parts (h, w) by nearest neighbour: (B, size, size)."""
         pairs = zip(parts, self.rows, self.cols, strict=True)
-        taken = torch.stack(alike([part.index_select(0, rows).index_select(1, cols) for part, rows, cols in pairs]))
+        taken = torch.stack(
+            to_common_dtype([part.index_select(0, rows).index_select(1, cols) for part, rows, cols in pairs])
+        )
         return taken.masked_fill(~self.inside, _OUTSIDE[taken.dtype])
 
 
-def _places(geometry: Tensor, size: int) -> _Places:
+def _nearest_pixels(geometry: Tensor, size: int) -> _NearestPixels:
     """Compute for a batch what ``Crop.mask`` computes for one image."""
     top, left, height, width, flip, high, wide = geometry.T[..., None]
     centres = 2 * torch.arange(size, device=geometry.device) + 1
     rows, cols = (start + centres * length // (2 * size) for start, length in ((top, height), (left, width)))
     cols = torch.where(flip > 0, cols.flip(1), cols)
     inside = ((rows >= 0) & (rows < high))[:, :, None] & ((cols >= 0) & (cols < wide))[:, None]
-    return _Places(rows.clamp(min=0).minimum(high - 1), cols.clamp(min=0).minimum(wide - 1), inside)
+    return _NearestPixels(rows.clamp(min=0).minimum(high - 1), cols.clamp(min=0).minimum(wide - 1), inside)

@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, FileData, Files, Listing, open_root
-from faircl.data.file_pairs import first_folder, found_in, list_pairs
+from faircl.data.colour_masks import ColourCoding
+from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, FileData, FilePair, Listing, open_root
+from faircl.data.file_pairs import find_files, first_existing_folder, list_pairs
 from faircl.data.images import RGB, ImageReading
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import ColourTable
-from faircl.data.painted_masks import PaintedCoding
 from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.labels import IGNORE
@@ -49,7 +49,7 @@ class CamVidData(FileData):
             colour: IGNORE if (group := CAMVID_32_TO_11[name]) is None else CAMVID_11.index(group)
             for name, colour in CAMVID_32.items()
         }
-        self.coding = PaintedCoding(len(CAMVID_11), ColourTable(colours), listed_in="CamVid's 32 labels")
+        self.coding = ColourCoding(len(CAMVID_11), ColourTable(colours), listed_in="CamVid's 32 labels")
 
     def splits(self) -> tuple[str, ...]:
         """Names of the splits."""
@@ -57,8 +57,8 @@ class CamVidData(FileData):
 
     def list_split(self, split: str) -> Listing:
         """List the masks whose name puts them in a split; names that no split has are left out of all."""
-        labels, skipped = found_in(self.root, LABELS, MASK_SUFFIXES)
-        stills, skipped_stills = found_in(self.root, first_folder(self.root, *STILLS), IMAGE_SUFFIXES)
+        labels, skipped = find_files(self.root, LABELS, MASK_SUFFIXES)
+        stills, skipped_stills = find_files(self.root, first_existing_folder(self.root, *STILLS), IMAGE_SUFFIXES)
         masks: dict[str, str] = {}
         for name, path in labels.items():
             id = name.removesuffix(_MASK_END)
@@ -68,7 +68,7 @@ class CamVidData(FileData):
                 masks[id] = path
         bare = tuple(path for id, path in stills.items() if camvid_split(id) == split and id not in masks)
         skipped += skipped_stills + [path for id, path in stills.items() if camvid_split(id) is None]
-        return Listing({id: Files(stills.get(id), masks[id]) for id in masks}, tuple(skipped), bare)
+        return Listing({id: FilePair(stills.get(id), masks[id]) for id in masks}, tuple(skipped), bare)
 
 
 class SegNetCamVidData(FileData):

@@ -19,17 +19,17 @@ from faircl.data.file_data import (
     IMAGE_SUFFIXES,
     MASK_SUFFIXES,
     FileData,
-    Files,
+    FilePair,
     Listing,
+    describe_missing,
     list_files,
     open_root,
-    some,
     subfolders,
 )
-from faircl.data.file_pairs import found_in
+from faircl.data.file_pairs import find_files
 from faircl.data.images import RGB, ImageReading
-from faircl.data.mask_coding import UNKNOWN, Counted, MaskCoding
-from faircl.data.masks import VOID_8BIT
+from faircl.data.mask_coding import UNKNOWN, MaskCoding, MaskCounts
+from faircl.data.masks import IGNORE_8BIT
 from faircl.data.sample import Classes
 from faircl.errors import UserError, unknown_name
 from faircl.labels import BACKGROUND, IGNORE, Mask
@@ -89,7 +89,7 @@ class CityscapesData(FileData):
         kind = self._choose(split, found)
         images, others = self._images(split)
         order = sorted(found, key=lambda id: id.split("/"))
-        files = {id: Files(images.get(id), found[id][kind]) for id in order}
+        files = {id: FilePair(images.get(id), found[id][kind]) for id in order}
         bare = tuple(path for id, path in images.items() if id not in found)
         return Listing(files, (*(f"gtFine/{split}/{name}" for name in skipped), *others), bare)
 
@@ -101,7 +101,7 @@ class CityscapesData(FileData):
         """Class ids (H, W) of a mask file's bytes."""
         return self._coding_of(split, id).decode(data, self.mask_path(split, id))
 
-    def count_mask(self, split: str, id: str, data: bytes) -> Counted:
+    def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
         """Count the classes of a mask file's bytes; as `decode_mask`, faster."""
         return self._coding_of(split, id).count(data, self.mask_path(split, id))
 
@@ -149,7 +149,7 @@ class CityscapesData(FileData):
         for kind in self._kinds:
             if not lacking[kind]:
                 return kind
-        lacks = " and ".join(some(ids, "image", f"no {kind} mask") for kind, ids in lacking.items())
+        lacks = " and ".join(describe_missing(ids, "image", f"no {kind} mask") for kind, ids in lacking.items())
         raise UserError(
             f"{folder} has {lacks}; all images of a split need the same kind of mask, so unpack gtFine again or "
             "make the missing ones from their polygons."
@@ -157,7 +157,7 @@ class CityscapesData(FileData):
 
     def _images(self, split: str) -> tuple[dict[str, str], list[str]]:
         """Return the images of a split by id, and other files among them, below the root."""
-        found, skipped = found_in(self.root, f"leftImg8bit/{split}", IMAGE_SUFFIXES)
+        found, skipped = find_files(self.root, f"leftImg8bit/{split}", IMAGE_SUFFIXES)
         images = {name.removesuffix(_IMAGE_MARK): path for name, path in found.items() if name.endswith(_IMAGE_MARK)}
         return images, skipped + [path for name, path in found.items() if not name.endswith(_IMAGE_MARK)]
 
@@ -199,10 +199,10 @@ def _is_id(name: str) -> bool:
 
 def _coding(kind: str, made_of_void: bool) -> MaskCoding:
     """Return what the numbers of a kind of mask mean; with `made_of_void`, ids are one higher and void is id 0."""
-    values = np.full(VOID_8BIT + 1, UNKNOWN, np.uint16)
+    values = np.full(IGNORE_8BIT + 1, UNKNOWN, np.uint16)
     stored = CITYSCAPES_TRAIN_IDS if kind == _IDS else {id: id for id in range(len(CITYSCAPES))}
-    values[VOID_8BIT] = BACKGROUND if made_of_void else IGNORE
+    values[IGNORE_8BIT] = BACKGROUND if made_of_void else IGNORE
     for label, id in stored.items():
-        values[label] = values[VOID_8BIT] if id is None else id + made_of_void
+        values[label] = values[IGNORE_8BIT] if id is None else id + made_of_void
     classes = len(CITYSCAPES) + made_of_void
     return MaskCoding(classes, values=values, void=not made_of_void, hint=_HINTS[kind], listed_in="Cityscapes")

@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from faircl.data.colour_masks import read_colours
 from faircl.data.file_data import (
     IMAGE_SUFFIXES,
     MASK_SUFFIXES,
     FileData,
-    Files,
+    FilePair,
     Listing,
-    cannot_list,
     open_root,
+    raise_cannot_list,
     subfolders,
 )
-from faircl.data.file_pairs import first_folder, found_in, list_pairs
+from faircl.data.file_pairs import find_files, first_existing_folder, list_pairs
 from faircl.data.images import RGB, ImageReading
-from faircl.data.mask_coding import UNKNOWN, Counted, MaskCoding
+from faircl.data.mask_coding import UNKNOWN, MaskCoding, MaskCounts
 from faircl.data.masks import MAX_UINT8_CLASSES
-from faircl.data.painted_masks import painted_colours
 from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.labels import IGNORE, Mask
@@ -76,7 +76,7 @@ class CocoPanopticData(FileData):
         try:
             names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         except OSError as error:
-            cannot_list(error)
+            raise_cannot_list(error)
         matches = (re.fullmatch(r"panoptic_(.+)\.json", name) for name in names if os.path.isfile(folder / name))
         return tuple(match[1] for match in matches if match)
 
@@ -86,12 +86,12 @@ class CocoPanopticData(FileData):
         tree = read_json(path)
         if read_categories(tree, path) != self._categories:
             raise UserError(f"{path} has other categories than the split beside it; both must have the same.")
-        mask_folder = first_folder(self.root, f"annotations/panoptic_{split}", f"panoptic_{split}")
-        masks, skipped = found_in(self.root, mask_folder, MASK_SUFFIXES)
-        images, skipped_images = found_in(self.root, _image_folder(self.root, split), IMAGE_SUFFIXES)
+        mask_folder = first_existing_folder(self.root, f"annotations/panoptic_{split}", f"panoptic_{split}")
+        masks, skipped = find_files(self.root, mask_folder, MASK_SUFFIXES)
+        images, skipped_images = find_files(self.root, _image_folder(self.root, split), IMAGE_SUFFIXES)
         annotations = read_annotations(tree, path, {category: place for place, category in enumerate(self._categories)})
         bare = tuple(images.get(image, image) for id, (image, _) in annotations.items() if id not in masks)
-        files = {id: Files(images.get(image), masks[id]) for id, (image, _) in annotations.items() if id in masks}
+        files = {id: FilePair(images.get(image), masks[id]) for id, (image, _) in annotations.items() if id in masks}
         self._segments[split] = {id: segments for id, (_, segments) in annotations.items()}
         named = {image for image, _ in annotations.values()}
         skipped += skipped_images + [masks[id] for id in masks if id not in annotations]
@@ -111,16 +111,16 @@ class CocoPanopticData(FileData):
         # The cast takes IGNORE to 255, which is void in 8 bits.
         return mask.astype(np.uint8) if len(self._categories) <= MAX_UINT8_CLASSES else mask
 
-    def count_mask(self, split: str, id: str, data: bytes) -> Counted:
+    def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
         """Count the classes of a mask file's bytes."""
         runs = self._runs(split, id, data)
         counts = np.bincount(runs.classes, runs.lengths, minlength=len(self._categories) + 1).astype(np.int64)
-        return Counted(counts[:-1], int(counts[-1]), runs.size)
+        return MaskCounts(counts[:-1], int(counts[-1]), runs.size)
 
     def _runs(self, split: str, id: str, data: bytes) -> _Runs:
         """Find the class of every run of equal segment ids; the number of classes stands for void."""
         path = self.mask_path(split, id)
-        rgb = painted_colours(data, path).astype(np.uint32)
+        rgb = read_colours(data, path).astype(np.uint32)
         segments = (rgb[..., 0] | rgb[..., 1] << 8 | rgb[..., 2] << 16).ravel()
         ends = np.append(np.flatnonzero(segments[1:] != segments[:-1]), len(segments) - 1)
         lengths, values = np.diff(ends, prepend=-1), segments[ends]
@@ -152,7 +152,7 @@ class CocoStuffData(FileData):
 
     def __init__(self, root: str | Path, images: ImageReading = RGB) -> None:
         super().__init__(open_root(root, _STUFF), images)
-        self._folder = first_folder(self.root, "stuffthingmaps", "annotations")
+        self._folder = first_existing_folder(self.root, "stuffthingmaps", "annotations")
         if not os.path.isdir(self.root / self._folder):
             raise UserError(f"Data folder {self.root} has no stuffthingmaps and no annotations; {_STUFF}.")
         self.classes = Classes(tuple(COCO_STUFF[id] for id in sorted(COCO_STUFF)), background=False)
@@ -175,7 +175,7 @@ class CocoStuffData(FileData):
 
 
 def _image_folder(root: Path, split: str) -> str:
-    return first_folder(root, split, f"images/{split}")
+    return first_existing_folder(root, split, f"images/{split}")
 
 
 class _CocoConfig(FileConfig):

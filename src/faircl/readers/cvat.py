@@ -16,11 +16,20 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, FileData, Files, Listing, cannot_list, open_root, some
-from faircl.data.file_pairs import found_in
+from faircl.data.colour_masks import ColourCoding
+from faircl.data.file_data import (
+    IMAGE_SUFFIXES,
+    MASK_SUFFIXES,
+    FileData,
+    FilePair,
+    Listing,
+    describe_missing,
+    open_root,
+    raise_cannot_list,
+)
+from faircl.data.file_pairs import find_files
 from faircl.data.images import RGB, ImageReading
 from faircl.data.masks import Colour, ColourTable, file_lines
-from faircl.data.painted_masks import PaintedCoding
 from faircl.data.sample import Classes
 from faircl.errors import UserError, did_you_mean
 from faircl.readers.base import FileConfig, Reader
@@ -52,7 +61,7 @@ class CvatData(FileData):
         self.classes = Classes(tuple(names), background=names[0].lower() == "background")
         self.palette = np.array([colours[name] for name in names], np.uint8)
         table = ColourTable({colours[name]: id for id, name in enumerate(names)})
-        self.coding = PaintedCoding(len(names), table, listed_in=LABELMAP)
+        self.coding = ColourCoding(len(names), table, listed_in=LABELMAP)
 
     def splits(self) -> tuple[str, ...]:
         """Names of the lists, sorted."""
@@ -70,14 +79,14 @@ class CvatData(FileData):
 
     def list_split(self, split: str) -> Listing:
         """Find the masks, and the images that are there, of a list's ids, in its order."""
-        masks, skipped = found_in(self.root, MASKS, MASK_SUFFIXES)
-        images, skipped_images = found_in(self.root, IMAGES, IMAGE_SUFFIXES)
+        masks, skipped = find_files(self.root, MASKS, MASK_SUFFIXES)
+        images, skipped_images = find_files(self.root, IMAGES, IMAGE_SUFFIXES)
         paths = self._lists()
         lists = {name: read_ids(path) for name, path in paths.items()}
         ids = lists[split]
         if lost := [id for id in ids if id not in masks and id not in images]:
             raise UserError(
-                f"List {paths[split]} has {some(lost, 'id', 'neither image nor mask')}; expected "
+                f"List {paths[split]} has {describe_missing(lost, 'id', 'neither image nor mask')}; expected "
                 f"{self.root / MASKS / lost[0]}.png: add the files or take the ids out of the list."
             )
         listed = set().union(*lists.values())
@@ -85,7 +94,7 @@ class CvatData(FileData):
             path for found in (masks, images) for id, path in found.items() if id not in listed
         ]
         skipped += [images[id] for id in ids if id not in masks]
-        return Listing({id: Files(images.get(id), masks[id]) for id in ids if id in masks}, tuple(skipped))
+        return Listing({id: FilePair(images.get(id), masks[id]) for id in ids if id in masks}, tuple(skipped))
 
     def _lists(self) -> dict[str, Path]:
         """Paths of the lists by name."""
@@ -93,7 +102,7 @@ class CvatData(FileData):
         try:
             names = [name for name in os.listdir(folder) if name.lower().endswith(".txt") and not name.startswith(".")]
         except OSError as error:
-            cannot_list(error)
+            raise_cannot_list(error)
         return {os.path.splitext(name)[0]: folder / name for name in names}
 
 

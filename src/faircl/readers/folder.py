@@ -16,13 +16,13 @@ from faircl.data.file_data import (
     IMAGE_SUFFIXES,
     MASK_SUFFIXES,
     FileData,
-    Files,
+    FilePair,
     Listing,
+    describe_missing,
     open_root,
-    some,
     subfolders,
 )
-from faircl.data.file_pairs import found_in
+from faircl.data.file_pairs import find_files
 from faircl.data.images import RGB, ImageReading
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import Colour, ColourTable
@@ -84,9 +84,9 @@ class FolderData(FileData):
 
     def list_split(self, split: str) -> Listing:
         """Pair masks/{split} with images/{split}, which need not be there."""
-        masks, skipped = found_in(self.root, f"masks/{split}", MASK_SUFFIXES)
-        images, skipped_images = found_in(self.root, f"images/{split}", IMAGE_SUFFIXES)
-        files = {id: Files(images.get(id), path) for id, path in masks.items()}
+        masks, skipped = find_files(self.root, f"masks/{split}", MASK_SUFFIXES)
+        images, skipped_images = find_files(self.root, f"images/{split}", IMAGE_SUFFIXES)
+        files = {id: FilePair(images.get(id), path) for id, path in masks.items()}
         bare = tuple(path for id, path in images.items() if id not in masks)
         return Listing(files, (*skipped, *skipped_images), bare)
 
@@ -94,7 +94,7 @@ class FolderData(FileData):
         """Refuse images without a mask, and masks without an image unless the split has no image at all."""
         if listing.bare:
             expected = self.root / "masks" / os.path.splitext(listing.bare[0].removeprefix("images/"))[0]
-            found = some(listing.bare, "image", "no mask")
+            found = describe_missing(listing.bare, "image", "no mask")
             masks = {unicodedata.normalize("NFC", files.mask) for files in listing.files.values()}
             alike = unicodedata.normalize("NFC", expected.relative_to(self.root).as_posix() + ".png") in masks
             why = " (one is there whose name differs in its Unicode form alone: rename it)" if alike else ""
@@ -102,7 +102,7 @@ class FolderData(FileData):
         orphans = [files.mask for files in listing.files.values() if files.image is None]
         if orphans and len(orphans) < len(listing.files):
             expected = self.root / "images" / os.path.splitext(orphans[0].removeprefix("masks/"))[0]
-            found = some(orphans, "mask", "no image")
+            found = describe_missing(orphans, "mask", "no image")
             raise UserError(f"{self.root} has {found}; expected {expected}.jpg or alike: add images or remove masks.")
         super().check_listing(split, listing)
 

@@ -20,16 +20,16 @@ from faircl.data.file_data import (
     IMAGE_SUFFIXES,
     MASK_SUFFIXES,
     FileData,
-    Files,
+    FilePair,
     Listing,
-    cannot_list,
+    describe_missing,
     open_root,
-    some,
+    raise_cannot_list,
 )
-from faircl.data.file_pairs import found_in
+from faircl.data.file_pairs import find_files
 from faircl.data.images import RGB, ImageReading
 from faircl.data.mask_coding import MaskCoding
-from faircl.data.masks import VOID_COLOUR, ColourTable, file_lines
+from faircl.data.masks import IGNORE_COLOUR, ColourTable, file_lines
 from faircl.data.sample import Classes
 from faircl.errors import UserError, did_you_mean
 from faircl.readers.base import FileConfig, Reader
@@ -58,7 +58,7 @@ class VocData(FileData):
         super().__init__(find_voc(root), images)
         self.classes, self.palette = Classes(VOC, background=True), VOC_PALETTE
         colours = {(int(red), int(green), int(blue)): id for id, (red, green, blue) in enumerate(VOC_PALETTE)}
-        self.coding = MaskCoding(len(VOC), ColourTable(colours, VOID_COLOUR), listed_in="PASCAL VOC")
+        self.coding = MaskCoding(len(VOC), ColourTable(colours, IGNORE_COLOUR), listed_in="PASCAL VOC")
 
     def splits(self) -> tuple[str, ...]:
         """Names of the lists, and train_aug where it needs none."""
@@ -92,8 +92,8 @@ class VocData(FileData):
         if split != AUGMENTED and not masks.keys() >= set(ids):
             others, skipped_others = self._masks(AUGMENTED_MASKS)
             masks, skipped = others | masks, skipped + skipped_others
-        images, foreign = found_in(self.root, _IMAGE_FOLDER, IMAGE_SUFFIXES)
-        files = {id: Files(images.get(id), masks[id]) for id in ids if id in masks}
+        images, foreign = find_files(self.root, _IMAGE_FOLDER, IMAGE_SUFFIXES)
+        files = {id: FilePair(images.get(id), masks[id]) for id in ids if id in masks}
         bare = tuple(images.get(id, f"{_IMAGE_FOLDER}/{id}.jpg") for id in ids if id not in masks)
         return Listing(files, (*skipped, *foreign), bare)
 
@@ -114,13 +114,13 @@ class VocData(FileData):
 
     def _masks(self, folder: str) -> tuple[dict[str, str], list[str]]:
         """Masks of a folder by id, and its other files, all below the root; none where it is missing."""
-        return found_in(self.root, folder, MASK_SUFFIXES)
+        return find_files(self.root, folder, MASK_SUFFIXES)
 
     def _without_mask(self, split: str, bare: list[str]) -> str:
         folder = AUGMENTED_MASKS if split == AUGMENTED else OWN_MASKS
         mend = "make them with 'faircl data prepare voc'" if split == AUGMENTED else "unpack the devkit again"
         return (
-            f"List {split}.txt of {self.root} has {some(bare, 'id', 'no mask')}; expected "
+            f"List {split}.txt of {self.root} has {describe_missing(bare, 'id', 'no mask')}; expected "
             f"{self.root / folder / bare[0]}.png: {mend}, or take the ids out of the list."
         )
 
@@ -166,7 +166,7 @@ def find_lists(root: Path) -> dict[str, Path]:
         try:
             names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         except OSError as error:
-            cannot_list(error)
+            raise_cannot_list(error)
         for name in names:
             split, suffix = os.path.splitext(name)
             if suffix.lower() == ".txt" and not name.startswith("."):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from faircl.data.file_data import list_files, open_root, some
-from faircl.data.masks import VOID_8BIT, file_bytes, write_mask
+from faircl.data.file_data import describe_missing, list_files, open_root
+from faircl.data.masks import IGNORE_8BIT, file_bytes, write_mask
 from faircl.errors import UserError
 from faircl.labels import Mask
 from faircl.progress import Reporter
@@ -92,7 +92,9 @@ def _find_mats(sbd: Path, own: Set[str]) -> dict[str, Path]:
     wanted = sorted({id for name in _SBD_LISTS for id in read_list(sbd / name)} - own)
     found, _ = list_files(sbd / "cls", {".mat"})
     if bare := [id for id in wanted if id not in found]:
-        raise UserError(f"SBD's lists in {sbd} have {some(bare, 'id', 'no file in cls/')}; unpack SBD again.")
+        raise UserError(
+            f"SBD's lists in {sbd} have {describe_missing(bare, 'id', 'no file in cls/')}; unpack SBD again."
+        )
     return {id: sbd / "cls" / f"{id}{found[id]}" for id in wanted}
 
 
@@ -120,8 +122,8 @@ def _read_mat(path: Path, load: Callable[..., dict[str, Any]]) -> Mask:
             "SBD again."
         )
     ids = np.unique(mask)
-    if unknown := [int(id) for id in ids if not (0 <= id < len(VOC) or id == VOID_8BIT)]:
+    if unknown := [int(id) for id in ids if not (0 <= id < len(VOC) or id == IGNORE_8BIT)]:
         raise UserError(
-            f"{path} holds value {unknown[0]}; expected ids 0 to {len(VOC) - 1} or {VOID_8BIT}: unpack SBD again."
+            f"{path} holds value {unknown[0]}; expected ids 0 to {len(VOC) - 1} or {IGNORE_8BIT}: unpack SBD again."
         )
     return mask.astype(np.uint8)

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from trees import save_gray
 
-from faircl.data.masks import VOID_COLOUR, voc_palette
+from faircl.data.masks import IGNORE_COLOUR, voc_palette
 
 from .case import Reads, Refused, case
 from .good import CVAT_COLOURS, EVERY, FOLDER, INDEXED, PAINTED, STORED_CITIES, TO_TRAIN_ID, VOC, Tree
@@ -121,7 +121,7 @@ def resorted(mask: np.ndarray, colours: np.ndarray) -> Image.Image:
 
 def voc_colours() -> np.ndarray:
     colours = voc_palette(256).copy()
-    colours[255] = VOID_COLOUR
+    colours[255] = IGNORE_COLOUR
     return colours
 
 

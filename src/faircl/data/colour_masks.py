@@ -9,21 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faircl.data.index_png import count_index_png
-from faircl.data.mask_coding import Counted, MaskCoding, count_ids
+from faircl.data.mask_coding import MaskCoding, MaskCounts, count_ids
 from faircl.data.masks import ColourTable, decode_raster, fit_mask
 from faircl.errors import UserError
 from faircl.labels import Mask
 
-_PAINTABLE = ("1", "L", "LA", "P", "RGB", "RGBA")
+_COLOUR_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 _GREYS = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
 
 
-def painted_colours(data: bytes, path: Path) -> NDArray[np.uint8]:
+def read_colours(data: bytes, path: Path) -> NDArray[np.uint8]:
     """Colours (H, W, 3) of a mask file's bytes, however it stores them; `path` is for errors."""
     image = decode_raster(data, path, "mask")
     if image.format == "JPEG":
         raise UserError(f"Mask {path} is a JPEG file, whose compression changes colours; save masks as PNG.")
-    if image.mode not in _PAINTABLE:
+    if image.mode not in _COLOUR_MODES:
         raise UserError(f"Mask {path} has Pillow mode {image.mode}; expected 8-bit colours: save it as an RGB PNG.")
     if image.mode in ("LA", "RGBA") and np.asarray(image)[..., -1].min() < 255:
         raise UserError(f"Mask {path} has transparent pixels; save it without an alpha channel.")
@@ -31,7 +31,7 @@ def painted_colours(data: bytes, path: Path) -> NDArray[np.uint8]:
 
 
 @dataclass(frozen=True)
-class PaintedCoding(MaskCoding):
+class ColourCoding(MaskCoding):
     """Masks coded in `colours` and nothing else.
 
     A tool that shrinks PNGs may store few colours as a palette or as greys, in any order; read as ids, these would be
@@ -44,10 +44,10 @@ class PaintedCoding(MaskCoding):
 
     def decode(self, data: bytes, path: Path) -> Mask:
         """Class ids (H, W) of a mask file's bytes, all below `classes` or void; `path` is for errors."""
-        mask = self._table_of_colours.decode(painted_colours(data, path), str(path), self.listed_in)
+        mask = self._table_of_colours.decode(read_colours(data, path), str(path), self.listed_in)
         return fit_mask(mask, self.classes, str(path), self.listed_in)
 
-    def count(self, data: bytes, path: Path) -> Counted:
+    def count(self, data: bytes, path: Path) -> MaskCounts:
         """Count the classes of a mask file's bytes."""
         stored = count_index_png(data)
         if stored is not None:
@@ -57,7 +57,7 @@ class PaintedCoding(MaskCoding):
             if (ids[stored.counts > 0] >= 0).all():
                 # Void, whose id is beyond those of classes, falls into the last place.
                 counts = np.bincount(np.clip(ids, 0, self.classes), stored.counts, minlength=self.classes + 1)
-                return Counted(counts[:-1].astype(np.int64), int(counts[-1]), stored.size)
+                return MaskCounts(counts[:-1].astype(np.int64), int(counts[-1]), stored.size)
         return count_ids(self.decode(data, path), self.classes)  # a picture in full colour, or a colour unknown
 
     @property

@@ -20,7 +20,7 @@ from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
-from faircl.scenario.build import digest_labels, with_shares
+from faircl.scenario.class_steps import digest_labels, with_shares
 from faircl.scenario.scenario import Protocol, Scenario, Step
 from faircl.seeding import generator
 

@@ -15,7 +15,7 @@ from faircl.seeding import generator
 
 
 @dataclass(frozen=True)
-class Memory:
+class ReplayMemory:
     """The images kept before a step: id to the steps whose labels they have, in the order they were chosen."""
 
     images: Mapping[str, tuple[int, ...]]
@@ -24,11 +24,11 @@ class Memory:
         """Return raw id to label for every image kept; one that the step brings again has the step's labels too."""
         again = set(scenario.steps[step].images)
         kept = {id: (*steps, step) if id in again else steps for id, steps in self.images.items()}
-        made = {steps: joint_table(scenario, steps) for steps in set(kept.values())}
+        made = {steps: combined_label_table(scenario, steps) for steps in set(kept.values())}
         return {id: made[steps] for id, steps in kept.items()}
 
 
-def joint_table(scenario: Scenario, steps: tuple[int, ...]) -> LabelTable:
+def combined_label_table(scenario: Scenario, steps: tuple[int, ...]) -> LabelTable:
     """Raw id to label where the labels of several steps are known: unlabelled is what none of them labels."""
     table = scenario.train_table(steps[0])
     for step in steps[1:]:
@@ -37,26 +37,26 @@ def joint_table(scenario: Scenario, steps: tuple[int, ...]) -> LabelTable:
     return table
 
 
-def memories(scenario: Scenario, index: LabelIndex, size: int, seed: int) -> tuple[Memory, ...]:
+def replay_memories(scenario: Scenario, index: LabelIndex, size: int, seed: int) -> tuple[ReplayMemory, ...]:
     """Return the memory before every step; before the first it is empty.
 
     After a step it is chosen anew from what it held and from the step's images, all that is at hand then. It depends
     on the scenario, the size and the seed alone, so that a resumed run has the same.
     """
     rows = {id: row for row, id in enumerate(index.ids)}
-    found = [Memory({})]
+    found = [ReplayMemory({})]
     for step in range(len(scenario.steps) - 1):
         known = dict(found[-1].images)
         for id in scenario.steps[step].images:
             known[id] = (*known.get(id, ()), step)
         ids = sorted(known)
-        tables = {steps: joint_table(scenario, steps) for steps in set(known.values())}
+        tables = {steps: combined_label_table(scenario, steps) for steps in set(known.values())}
         channels = scenario.channels(step)
         shown = np.stack(
             [_shown(tables[known[id]], index.pixels[rows[id]], channels, scenario.background) for id in ids]
         )
         chosen = choose_balanced(shown, size, generator(seed, "memory", step))
-        found.append(Memory({ids[k]: known[ids[k]] for k in chosen}))
+        found.append(ReplayMemory({ids[k]: known[ids[k]] for k in chosen}))
     return tuple(found)
 
 

@@ -10,9 +10,9 @@ from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
 from faircl.progress import Reporter
-from faircl.scenario.build import build_scenario
+from faircl.scenario.class_steps import build_scenario
 from faircl.scenario.conventions import CONVENTIONS, ConventionName
-from faircl.scenario.domains import build_domain_scenario
+from faircl.scenario.domain_steps import build_domain_scenario
 from faircl.scenario.scenario import Protocol, Scenario
 from faircl.scenario.tasks import canonical, split_classes, split_domains
 
@@ -28,7 +28,7 @@ class Splits(NamedTuple):
     test: str
 
 
-class Made(NamedTuple):
+class IndexedScenario(NamedTuple):
     """A scenario, the splits its images come from, and the labels of both."""
 
     scenario: Scenario
@@ -46,13 +46,13 @@ def make_scenario(
     convention: ConventionName = "full",
     joint: bool = False,
     cache: bool = True,
-) -> Made:
+) -> IndexedScenario:
     """Count the classes of every mask and build the scenario; images are not touched."""
     protocol = find_protocol(data, config)
     splits = find_splits(reader, protocol)
-    say_skipped(data, splits, reporter)
+    report_skipped_files(data, splits, reporter)
     if protocol != "classes":
-        return _by_domain(data, splits, config, protocol, reporter, joint, cache)
+        return _make_domain_scenario(data, splits, config, protocol, reporter, joint, cache)
     steps = split_classes(config.task, config.order, data.classes)
     train, test = (index_labels(data, split, reporter, cache) for split in splits)
     doubt = data.doubt(train.pixels.sum(0)) if isinstance(data, FileData) else ""
@@ -71,7 +71,7 @@ def make_scenario(
         raise (UserError(f"{error} Mind that {doubt}.") if doubt else error) from None
     if doubt:
         reporter.say(f"warning: {doubt}")
-    return Made(scenario, splits, train, test)
+    return IndexedScenario(scenario, splits, train, test)
 
 
 def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
@@ -96,7 +96,7 @@ def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
     return Splits(pool, pool)
 
 
-def say_skipped(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
+def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
     """Name the files that lie among a split's and belong to none of its images."""
     if not isinstance(data, FileData):
         return
@@ -123,7 +123,7 @@ def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
         )
 
 
-def _by_domain(
+def _make_domain_scenario(
     data: SegmentationData,
     splits: Splits,
     config: ScenarioConfig,
@@ -131,7 +131,7 @@ def _by_domain(
     reporter: Reporter,
     joint: bool,
     cache: bool,
-) -> Made:
+) -> IndexedScenario:
     if config.setting != "overlapped":
         raise UserError(
             f"Setting '{config.setting}' is about classes of other steps, but under protocol {protocol} every step "
@@ -160,7 +160,7 @@ def _by_domain(
         seed=config.split_seed,
         joint=joint,
     )
-    return Made(scenario, splits, index, index)
+    return IndexedScenario(scenario, splits, index, index)
 
 
 def order_domains(found: list[str], published: tuple[str, ...]) -> list[str]:

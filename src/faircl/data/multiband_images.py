@@ -17,7 +17,7 @@ from PIL import Image as Pillow
 from faircl.data.masks import decode_raster
 from faircl.errors import UserError
 
-Stored = NDArray[Any]  # (H, W) or (H, W, C)
+PixelArray = NDArray[Any]  # (H, W) or (H, W, C)
 
 _TIFF_SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _BITS, _SAMPLES, _PLANES = 258, 277, 284  # TIFF tags: bits per sample, samples per pixel, planar configuration
@@ -28,14 +28,14 @@ _PNG_CHANNELS = {2: 3, 4: 2, 6: 4}  # PNG colour type: channels, of types with s
 logging.getLogger("PIL.TiffImagePlugin").addFilter(lambda record: "samples per pixel" not in str(record.msg))
 
 
-def decode_npy(data: bytes, path: Path) -> Stored:
+def decode_npy(data: bytes, path: Path) -> PixelArray:
     """Array (H, W) or (H, W, C) of a .npy file's bytes; nothing in it is ever executed."""
     try:
-        stored: Stored = np.lib.format.read_array(BytesIO(data), allow_pickle=False)
+        stored: PixelArray = np.lib.format.read_array(BytesIO(data), allow_pickle=False)
     except Exception as error:  # a broken header makes NumPy raise nearly anything
         found = "an empty file" if not data else "not a complete array of numbers"
         raise UserError(f"Image {path} cannot be decoded: it is {found}; save it again with numpy.save.") from error
-    return _checked(stored, path)
+    return _check_array(stored, path)
 
 
 def needs_tifffile(data: bytes, all_bands: bool, exact: bool) -> bool:
@@ -67,7 +67,7 @@ def _has_equal_pages(picture: Pillow.Image) -> bool:
     return False
 
 
-def decode_tiff(data: bytes, path: Path) -> Stored:
+def decode_tiff(data: bytes, path: Path) -> PixelArray:
     """Bands (H, W) or (H, W, C) of a TIFF file's bytes, whether they lie pixel by pixel, in planes or in pages."""
     try:
         tifffile = import_module("tifffile")
@@ -99,7 +99,7 @@ def decode_tiff(data: bytes, path: Path) -> Stored:
             f"Image {path} has shape {stored.shape}, axes {axes}; expected height, width and at most one axis of bands."
         )
     order = [axes.index("Y"), axes.index("X")]
-    return _checked(stored.transpose(order + [place for place in range(len(axes)) if place not in order]), path)
+    return _check_array(stored.transpose(order + [place for place in range(len(axes)) if place not in order]), path)
 
 
 def is_colour_png16(data: bytes) -> bool:
@@ -147,7 +147,7 @@ def _grey_png(rows: NDArray[np.uint8], wide: int, high: int) -> bytes:
     )
 
 
-def _checked(stored: Stored, path: Path) -> Stored:
+def _check_array(stored: PixelArray, path: Path) -> PixelArray:
     """Refuse what is no image: other numbers than integers and floats, other shapes than (H, W) and (H, W, C)."""
     if stored.dtype.kind not in "uif" or stored.dtype == np.int8:
         raise UserError(f"Image {path} holds {stored.dtype} values; save it as uint8, uint16 or float32.")
