@@ -25,7 +25,8 @@ from PIL import Image
 
 from faircl.data.counting_pool import count_in_processes
 from faircl.data.mask_coding import MaskCounts
-from faircl.data.masks import decode_raster, write_mask
+from faircl.data.masks import write_mask
+from faircl.data.raster_files import decode_raster
 from faircl.readers.folder import FolderData
 
 CLASSES, HEIGHT, WIDTH = 21, 375, 500

@@ -21,7 +21,7 @@ from faircl.distributed import (
 from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.errors import UserError
 from faircl.labels import IGNORE
-from faircl.loading.loader import AssignedLabels
+from faircl.loading.assigned_labels import AssignedLabels
 from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
 from faircl.losses import class_histogram, kl_from_uniform
 from faircl.losses.cross_entropy import pixel_cross_entropy

@@ -6,7 +6,7 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.distributed import global_mean
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.base import Method, MethodConfig, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 

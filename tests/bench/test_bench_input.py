@@ -8,7 +8,7 @@ import torch
 
 from faircl.bench import input as bench
 from faircl.bench.input import PLAIN, WAYS, InputSize, PlainDataset, bench_input
-from faircl.data.count_cache import CACHE_VARIABLE, cache_folder
+from faircl.data.cache_files import CACHE_VARIABLE, cache_folder
 from faircl.errors import UserError
 from faircl.progress import SilentReporter
 

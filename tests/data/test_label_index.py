@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faircl.data.count_cache import CountCache, cache_folder
+from faircl.data.cache_files import cache_folder
+from faircl.data.count_cache import CountCache
 from faircl.data.counting_pool import CHUNK, count_in_processes
 from faircl.data.label_index import MIN_FOR_PROCESSES, index_labels
 from faircl.data.mask_coding import MaskCoding
@@ -43,7 +44,7 @@ def check(index, masks) -> None:
     for row, mask in enumerate(masks):
         flat = mask.ravel().tolist()
         assert index.pixels[row].tolist() == [flat.count(c) for c in range(4)]
-        assert index.void[row] == flat.count(255)
+        assert index.ignored[row] == flat.count(255)
         assert index.sizes[row].tolist() == list(mask.shape)
 
 
@@ -87,8 +88,8 @@ def test_another_meaning_of_the_same_bytes_is_counted_anew(cache, tmp_path):
         assert index_labels(FolderData(root), "train").pixels.tolist() == [pixels]
     (root / "classes.txt").write_text("x 255 0 0\ny 0 0 255\n")
     with pytest.raises(UserError, match=r"colour \(0, 255, 0\)"):
-        index_labels(FolderData(root, void_colour=None), "train")
-    assert index_labels(FolderData(root, void_colour=(0, 255, 0)), "train").void.tolist() == [1]
+        index_labels(FolderData(root, ignore_colour=None), "train")
+    assert index_labels(FolderData(root, ignore_colour=(0, 255, 0)), "train").ignored.tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def coded(tmp_path, coding, values, palette=None):
     data = (tmp_path / "m.png").read_bytes()
     mask, counted = coding.decode(data, tmp_path / "m.png"), coding.count(data, tmp_path / "m.png")
     assert counted.pixels.tolist() == [(mask == c).sum() for c in range(coding.classes)]
-    assert counted.void == (mask == np.iinfo(mask.dtype).max).sum()
+    assert counted.ignored == (mask == np.iinfo(mask.dtype).max).sum()
     return mask.tolist()
 
 
@@ -274,7 +275,7 @@ def test_many_classes_and_sixteen_bits(tmp_path):
     assert coded(tmp_path, coding, np.array([[0, 299, 65535, 255]], np.uint16)) == [[0, 299, 65535, 255]]
     assert coded(tmp_path, coding, np.array([[0, 7, 255]], np.uint8)) == [[0, 7, 65535]]
     assert coded(tmp_path, MaskCoding(3), np.array([[0, 2, 65535, 255]], np.uint16)) == [[0, 2, 255, 255]]
-    few = MaskCoding(300, ColourTable({(0, 0, 0): 0, (9, 9, 9): 1}, (1, 1, 1)))  # void is 255 in its table, not here
+    few = MaskCoding(300, ColourTable({(0, 0, 0): 0, (9, 9, 9): 1}, (1, 1, 1)))  # ignore is 255 in its table, not here
     assert coded(tmp_path, few, np.array([[0, 1, 2]], np.uint8), [0, 0, 0, 1, 1, 1, 9, 9, 9]) == [[0, 65535, 1]]
 
 
@@ -283,7 +284,7 @@ def test_fingerprints_tell_codings_apart():
     codings = [
         MaskCoding(3),
         MaskCoding(4),
-        MaskCoding(3, void=False),
+        MaskCoding(3, has_ignore=False),
         MaskCoding(3, values=table),
         MaskCoding(3, values=table[::-1].copy()),
         MaskCoding(3, ColourTable({(0, 0, 0): 0})),

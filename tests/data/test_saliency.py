@@ -9,7 +9,7 @@ from faircl.data.saliency import SaliencyMaps
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.loading.batch import PackedBatch
-from faircl.loading.loader import Augmentation, StepDataset
+from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.readers.base import FolderConfig, SceneConfig
 from faircl.readers.scenes import SceneData
 
@@ -105,7 +105,7 @@ def test_salient_pixels_go_through_crops_flips_and_padding_exactly_as_labels_do(
     dataset = StepDataset(data, "train", images, identity, None, augmentation, 0, 0, saliency=SaliencyMaps(tmp_path))
     seen = padded = 0
     for draw in range(0, 60, 4):
-        batch = PackedBatch.collate([dataset[draw + k, k] for k in range(4)]).prepared()
+        batch = PackedBatch.collate([dataset[draw + k, k] for k in range(4)]).to_batch()
         assert batch.salient.dtype == torch.bool
         assert torch.equal(batch.salient, batch.labels == 2)
         assert torch.equal(batch.to(torch.device("cpu")).salient, batch.salient)

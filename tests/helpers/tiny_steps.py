@@ -5,7 +5,7 @@ import copy
 import torch
 
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.base import Scanned, StepContext
 from faircl.models.small import Small, SmallConfig
 from faircl.registry import METHODS

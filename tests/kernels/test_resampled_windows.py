@@ -19,7 +19,7 @@ def cut(rng, size, scale=(0.4, 2.5), deep=False, whole=False):
     high, wide = rng.integers(2, 40, 2)
     image = torch.from_numpy(rng.integers(0, 256, (high, wide, 3), dtype=np.uint8))
     labels = torch.from_numpy(rng.integers(0, 200, (high, wide), dtype=np.uint8))
-    place, crop = Crop.draw(rng, (high, wide), size, scale, flip=True).within((high, wide))
+    place, crop = Crop.draw(rng, (high, wide), size, scale, flip=True).clip_to((high, wide))
     parts = [one[place] for one in (image, labels.to(torch.int16) if deep else labels, labels > 100)]
     shown, mask, marked = parts if whole else [one.contiguous() for one in parts]
     return Window(shown, mask, None, marked, crop, 0)
@@ -78,9 +78,9 @@ def test_a_strong_shrinking_is_a_mean():
 def test_batches_are_the_same_either_way(monkeypatch):
     made = batch(7, 4, 20, deep=False)
     mixed = [made[0]._replace(labels=made[0].labels.to(torch.int16)), *made[1:]]  # one image has many classes
-    plain = DeviceWindows(mixed, CropParameters.of(mixed)).prepared()
+    plain = DeviceWindows(mixed, CropParameters.of(mixed)).to_batch()
     monkeypatch.setattr(data.kernels, "usable", lambda tensor: True)
-    fast = DeviceWindows(mixed, CropParameters.of(mixed)).prepared()
+    fast = DeviceWindows(mixed, CropParameters.of(mixed)).to_batch()
     assert (fast.image - plain.image).abs().max() <= 1.01 / 255
     assert torch.equal(fast.labels, plain.labels)
     assert torch.equal(fast.salient, plain.salient)

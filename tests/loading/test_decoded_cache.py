@@ -14,7 +14,8 @@ from test_loader import IDENTITY, Painted, counted
 from faircl.errors import UserError
 from faircl.loading import decoded_cache as decoded
 from faircl.loading.decoded_cache import DiskCache, MemoryCache
-from faircl.loading.loader import Augmentation, StepDataset, train_loader
+from faircl.loading.loader import train_loader
+from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.readers.folder import FolderData
 
 
@@ -66,9 +67,9 @@ def test_batches_do_not_depend_on_the_cache(folder, tmp_path, workers):
     plain = StepDataset(
         folder, "train", tuple(folder.ids("train")), IDENTITY, None, Augmentation(24, (0.5, 2.0), True, 0.2), 0, 0
     )
-    expected = [batch.prepared() for batch in train_loader(plain, counted(7, 4, 5), 0)]
+    expected = [batch.to_batch() for batch in train_loader(plain, counted(7, 4, 5), 0)]
     for data in (in_memory(folder), DiskCache(folder, tmp_path), DiskCache(folder, tmp_path)):
-        found = [batch.prepared() for batch in train_loader(replace(plain, data=data), counted(7, 4, 5), workers)]
+        found = [batch.to_batch() for batch in train_loader(replace(plain, data=data), counted(7, 4, 5), workers)]
         for one, other in zip(found, expected, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(one[:2], other[:2], strict=True))
     assert len(kept_files(tmp_path / "decoded")) == 7  # written by workers, by whichever came first
@@ -89,7 +90,7 @@ def test_memory_decodes_every_sample_once_and_keeps_it():
 def test_a_process_that_is_not_forked_gets_the_reader_without_its_samples():
     full = in_memory(Painted())
     again = pickle.loads(pickle.dumps(full))
-    assert (len(full._kept), again._kept) == (7, {})
+    assert (len(full._samples), again._samples) == (7, {})
     assert_same_samples(again, Painted())
 
 

@@ -46,7 +46,7 @@ def test_augmented_by_workers(make, workers):
 @pytest.mark.parametrize("make", [dataset, rich])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_resampled_on_the_gpu(make, workers):
-    cut = replace(make(), cut_only=True)
+    cut = replace(make(), resample_on_device=True)
     levels = 1 if make is dataset else 4  # jitter of up to 1.3³ makes more of a level
     assert_close(batches(cut, torch.device("cuda"), workers), batches(make(), CPU), levels)
 

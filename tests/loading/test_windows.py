@@ -11,8 +11,9 @@ from test_loader import IDENTITY, Painted, as_assigned, counted, dataset
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.loading.device_cache import DeviceCache
-from faircl.loading.loader import Augmentation, StepDataset, train_loader
+from faircl.loading.loader import train_loader
 from faircl.loading.prefetch import prefetch_to_device
+from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.loading.transforms import Crop
 from faircl.loading.windows import PackedWindows
 
@@ -53,7 +54,7 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("make", [dataset, rich])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_cut_by_workers_and_resampled_here_bit_for_bit(make, workers):
-    assert_same(batches(replace(make(), cut_only=True), workers), batches(make()))
+    assert_same(batches(replace(make(), resample_on_device=True), workers), batches(make()))
 
 
 @pytest.mark.parametrize("make", [dataset, rich])
@@ -72,24 +73,26 @@ def test_the_cases_are_there():
 
 
 def test_nothing_outside_the_image_is_sent_and_small_windows_are_small():
-    data = replace(dataset(scale=(0.25, 0.25)), cut_only=True)  # windows of 96 pixels around images of at most 40
+    data = replace(
+        dataset(scale=(0.25, 0.25)), resample_on_device=True
+    )  # windows of 96 pixels around images of at most 40
     window = data[0, 6]
     assert window.image.shape == (9, 9, 3)
-    assert PackedWindows.collate([window]).parcel.buffer.numel() < 9 * 9 * 4 + 128
-    data = replace(dataset(scale=(2.0, 2.0)), cut_only=True)
+    assert PackedWindows.collate([window]).packed.buffer.numel() < 9 * 9 * 4 + 128
+    data = replace(dataset(scale=(2.0, 2.0)), resample_on_device=True)
     assert data[0, 3].image.shape == (12, 12, 3)
 
 
 def test_windows_survive_a_pipe():
-    data = replace(rich(), cut_only=True)
+    data = replace(rich(), resample_on_device=True)
     sent = PackedWindows.collate([data[k, k] for k in range(7)])
     again = pickle.loads(pickle.dumps(sent))
-    assert_same([again.prepared()], [sent.prepared()])
+    assert_same([again.to_batch()], [sent.to_batch()])
 
 
 def test_windows_that_do_not_fit_the_ring_are_sent_all_the_same(monkeypatch):
     monkeypatch.setattr(StepDataset, "item_bytes", 100)
-    assert_same(batches(replace(rich(), cut_only=True), 2), batches(rich()))
+    assert_same(batches(replace(rich(), resample_on_device=True), 2), batches(rich()))
     assert_same(batches(rich(), 2), batches(rich()))
 
 

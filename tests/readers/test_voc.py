@@ -150,7 +150,7 @@ def test_codings(voc: Path) -> None:
         np.testing.assert_array_equal(data.read_mask("codings", id), FIRST, err_msg=id)
         counted = data.count_mask("codings", id, (folder / f"{id}.png").read_bytes())
         np.testing.assert_array_equal(counted.pixels, np.bincount(FIRST.ravel(), minlength=256)[:21], err_msg=id)
-        assert (counted.void, counted.size) == (1, (2, 3)), id
+        assert (counted.ignored, counted.size) == (1, (2, 3)), id
 
 
 def test_without_images(voc: Path) -> None:

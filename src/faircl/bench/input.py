@@ -25,15 +25,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from faircl.config.schema import TrainConfig
-from faircl.data.count_cache import CACHE_VARIABLE
-from faircl.data.counting_pool import available_cores
+from faircl.data.cache_files import CACHE_VARIABLE
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.loading.decoded_cache import DiskCache
 from faircl.loading.inputs import loader_batches
-from faircl.loading.loader import Augmentation, StepDataset
 from faircl.loading.prefetch import prefetch_to_device
 from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
+from faircl.loading.step_dataset import Augmentation, StepDataset
+from faircl.parallel import available_cores
 from faircl.progress import Reporter, SilentReporter
 from faircl.readers.folder import FolderData
 
@@ -191,7 +191,7 @@ def _sent(dataset: StepDataset, config: TrainConfig) -> float:
     items = 32
     if config.augment == "device":
         shape = dataset.data.read_mask(dataset.split, dataset.images[0]).shape
-        shown = [dataset.draw(draw, shape).crop.within(shape)[0] for draw in range(items)]
+        shown = [dataset.draw_augmentation(draw, shape).crop.clip_to(shape)[0] for draw in range(items)]
         return 4 * float(np.mean([(rows.stop - rows.start) * (cols.stop - cols.start) for rows, cols in shown]))
     return 4.0 * dataset.augmentation.crop**2
 

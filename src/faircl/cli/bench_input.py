@@ -47,8 +47,8 @@ def bench_input_command(
     faircl bench input --width 2048 --height 1024 --images 60 --json
     """
     from faircl.bench.input import InputSize, bench_input
-    from faircl.data.counting_pool import available_cores
     from faircl.distributed import init_process_group, launched_world_size
+    from faircl.parallel import available_cores
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 

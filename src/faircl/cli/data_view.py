@@ -64,8 +64,8 @@ def print_stats(console: Console, title: str, stats: DataStats, steps: Mapping[i
     """Print the classes of a split, most frequent first."""
     words = (
         f"{len(stats.classes)} classes; entropy {stats.entropy:.3f} (1: all classes equal); major: the "
-        f"{len(stats.major)} most frequent, {100 * stats.major_share:.1f} % of the pixels; void: "
-        f"{100 * stats.void_share:.1f} % of all pixels"
+        f"{len(stats.major)} most frequent, {100 * stats.major_share:.1f} % of the pixels; ignored: "
+        f"{100 * stats.ignored_share:.1f} % of all pixels"
     )
     table = Table(title=Text(title), header_style="bold")
     table.add_column("class")

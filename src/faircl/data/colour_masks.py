@@ -1,4 +1,4 @@
-"""Masks painted in the classes' colours, where the numbers in a palette or grey picture mean nothing themselves."""
+"""Masks coded in the colours of the classes, in whatever way the file stores colours."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from faircl.data.index_png import count_index_png
 from faircl.data.mask_coding import MaskCoding, MaskCounts, count_ids
-from faircl.data.masks import ColourTable, decode_raster, fit_mask
+from faircl.data.masks import ColourTable, fit_mask
+from faircl.data.raster_files import decode_raster
 from faircl.errors import UserError
 from faircl.labels import Mask
 
 _COLOUR_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
-_GREYS = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
+_GRAYS = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
 
 
 def read_colours(data: bytes, path: Path) -> NDArray[np.uint8]:
-    """Colours (H, W, 3) of a mask file's bytes, however it stores them; `path` is for errors."""
+    """Return the colours (H, W, 3) of a mask file's bytes; `path` is for errors."""
     image = decode_raster(data, path, "mask")
     if image.format == "JPEG":
         raise UserError(f"Mask {path} is a JPEG file, whose compression changes colours; save masks as PNG.")
@@ -32,10 +33,9 @@ def read_colours(data: bytes, path: Path) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class ColourCoding(MaskCoding):
-    """Masks coded in `colours` and nothing else.
+    """Masks whose values are always read as colours.
 
-    A tool that shrinks PNGs may store few colours as a palette or as greys, in any order; read as ids, these would be
-    other classes.
+    PNG optimisers may store few colours as a palette or as gray values in any order, which are not class ids.
     """
 
     def __post_init__(self) -> None:
@@ -43,24 +43,24 @@ class ColourCoding(MaskCoding):
         object.__setattr__(self, "fingerprint", f"{self.fingerprint}-painted")
 
     def decode(self, data: bytes, path: Path) -> Mask:
-        """Class ids (H, W) of a mask file's bytes, all below `classes` or void; `path` is for errors."""
-        mask = self._table_of_colours.decode(read_colours(data, path), str(path), self.listed_in)
+        """Return class ids (H, W) of a mask file's bytes, below `classes` or ignored; `path` is for errors."""
+        mask = self._colour_table.decode(read_colours(data, path), str(path), self.listed_in)
         return fit_mask(mask, self.classes, str(path), self.listed_in)
 
     def count(self, data: bytes, path: Path) -> MaskCounts:
         """Count the classes of a mask file's bytes."""
         stored = count_index_png(data)
         if stored is not None:
-            palette = _GREYS if stored.palette is None else stored.palette
+            palette = _GRAYS if stored.palette is None else stored.palette
             ids = np.full(256, -1)
-            ids[: len(palette)] = self._table_of_colours.lookup(palette)
+            ids[: len(palette)] = self._colour_table.lookup(palette)
             if (ids[stored.counts > 0] >= 0).all():
-                # Void, whose id is beyond those of classes, falls into the last place.
+                # IGNORE is above all class ids, so it is counted in the last bin.
                 counts = np.bincount(np.clip(ids, 0, self.classes), stored.counts, minlength=self.classes + 1)
                 return MaskCounts(counts[:-1].astype(np.int64), int(counts[-1]), stored.size)
-        return count_ids(self.decode(data, path), self.classes)  # a picture in full colour, or a colour unknown
+        return count_ids(self.decode(data, path), self.classes)  # an RGB picture, or one with an unknown colour
 
     @property
-    def _table_of_colours(self) -> ColourTable:
-        assert self.colours is not None, "painted masks need colours"
+    def _colour_table(self) -> ColourTable:
+        assert self.colours is not None, "ColourCoding needs colours"
         return self.colours

@@ -1,7 +1,8 @@
-"""Counting masks in processes of their own.
+"""Counting the pixels of mask files in several processes.
 
-They are plain Python processes that import NumPy and Pillow, no torch, and speak over pipes. Unlike multiprocessing's
-they do not import the caller's main module, so a script needs no guard, and nothing is forked under running threads.
+Workers are plain Python processes that import NumPy and Pillow but not torch, and communicate over pipes. Unlike
+multiprocessing they do not import the caller's main module, so a script needs no ``__main__`` guard, and no process is
+forked while threads run.
 """
 
 from __future__ import annotations
@@ -22,44 +23,41 @@ from typing import BinaryIO, NamedTuple
 from faircl.data.count_cache import DIGEST_BYTES
 from faircl.data.file_data import FileData
 from faircl.data.mask_coding import MaskCounts
-from faircl.data.masks import file_bytes
+from faircl.data.raster_files import file_bytes
 from faircl.errors import UserError
+from faircl.parallel import available_cores
 
 CHUNK = 32
 """Masks sent to a process at a time."""
 _WORKER = "import sys; sys.path[:] = {path!r}; from faircl.data.counting_pool import run_worker; run_worker()"
 
-_Chunk = tuple[int, Sequence[str]]
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use, which may be fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_Chunk = tuple[int, Sequence[str]]  # index of the first id, and the ids
 
 
 class CountedFile(NamedTuple):
-    """A mask file: digest of its content and coding, what tells it from other files, its counts if not yet known."""
+    """A mask file: digest of its content and coding, identity of its image, and counts unless the digest was known."""
 
     digest: bytes
-    file: object
-    counted: MaskCounts | None
+    identity: object
+    counts: MaskCounts | None
 
 
 def count_file(data: FileData, split: str, id: str, known: Collection[bytes]) -> CountedFile:
-    """Read a mask file once; count it unless its digest is among the known ones."""
+    """Read a mask file once; count it unless its digest is known."""
     path = data.mask_path(split, id)
     content = file_bytes(path, "mask")
     digest = hashlib.blake2b(data.label_key(split, id).encode(), digest_size=DIGEST_BYTES)
     digest.update(content)
-    file = _identity(data, split, id, path)
+    identity = _identity(data, split, id, path)
     new = digest.digest() not in known
-    return CountedFile(digest.digest(), file, data.count_mask(split, id, content) if new else None)
+    return CountedFile(digest.digest(), identity, data.count_mask(split, id, content) if new else None)
 
 
 def _identity(data: FileData, split: str, id: str, mask: Path) -> object:
-    """Return what tells an image from others: its file, or the name it would have, or else its mask's file.
+    """Return the identity of an image: device and inode of its file, its name if it is missing, else its mask's.
 
-    Links are followed, so two names of one file are the same. Some systems number no files.
+    Links are followed, so two names of one file are the same image. Some file systems have no inode numbers; the path
+    is used there.
     """
     image = data.image_key(split, id)
     for path in (mask,) if image is None else (data.root / image,):
@@ -70,16 +68,16 @@ def _identity(data: FileData, split: str, id: str, mask: Path) -> object:
 
 
 class _WorkerError(Exception):
-    """A worker could not be started, or not be given the reader."""
+    """A worker could not be started, has died, or cannot unpickle or run the reader."""
 
 
 def count_in_processes(
     data: FileData, split: str, ids: Sequence[str], known: Collection[bytes], advance: Callable[[], None]
 ) -> list[CountedFile] | None:
-    """Look at masks in as many processes as there are cores; None where the reader cannot be sent to another one."""
+    """Count masks in one process per core; None if the reader cannot be sent to another process."""
     try:
         job = pickle.dumps((data, split, frozenset(known)))
-    except Exception:  # an outside reader may hold anything
+    except Exception:  # a reader from outside may hold anything
         return None
     chunks: SimpleQueue[_Chunk] = SimpleQueue()
     for start in range(0, len(ids), CHUNK):
@@ -87,13 +85,13 @@ def count_in_processes(
     results: list[CountedFile | None] = [None] * len(ids)
     workers, lock = min(available_cores(), chunks.qsize()), Lock()
     with ThreadPoolExecutor(workers) as pool:
-        drivers = [pool.submit(_feed_worker, job, chunks, results, advance, lock) for _ in range(workers)]
+        feeders = [pool.submit(_feed_worker, job, chunks, results, advance, lock) for _ in range(workers)]
         try:
-            for driver in drivers:
-                driver.result()
+            for feeder in feeders:
+                feeder.result()
         except _WorkerError:
             return None
-        finally:  # an error, or Ctrl-C: the others finish their chunk and find nothing more to do
+        finally:  # after an error or Ctrl-C the other workers finish their chunk and stop
             _drain(chunks)
     return [result for result in results if result is not None]
 
@@ -101,7 +99,7 @@ def count_in_processes(
 def _feed_worker(
     job: bytes, chunks: SimpleQueue[_Chunk], results: list[CountedFile | None], advance: Callable[[], None], lock: Lock
 ) -> None:
-    """Feed one process until there is nothing left."""
+    """Start a worker process and send it chunks until none is left."""
     command = [sys.executable, "-c", _WORKER.format(path=sys.path)]
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -130,10 +128,10 @@ def _feed_worker(
             with lock:
                 for _ in ids:
                     advance()
-    except (OSError, EOFError, pickle.UnpicklingError) as error:  # killed, for want of memory perhaps
+    except (OSError, EOFError, pickle.UnpicklingError) as error:  # the worker was killed, perhaps for want of memory
         raise _WorkerError from error
     finally:
-        with suppress(OSError):  # it flushes, and nobody may be there to read
+        with suppress(OSError):  # closing flushes, which fails if the worker has died
             process.stdin.close()
         process.stdout.close()
         process.wait()
@@ -148,12 +146,12 @@ def _drain(chunks: SimpleQueue[_Chunk]) -> None:
 
 
 def run_worker() -> None:
-    """Be such a process: read the reader and chunks of ids; answer each chunk with what was found, or a sentence."""
+    """Run a worker: receive the reader, then lists of ids; answer each list with counts, or with an error's text."""
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anything prints must not get between the answers
+    os.dup2(2, 1)  # anything printed goes to standard error, not between the answers
     try:
         data, split, known = pickle.load(source)
-    except Exception:  # a reader that only the caller's process knows
+    except Exception:  # the reader's class can only be imported in the caller's process
         _send(sink, False)
         return
     _send(sink, True)
@@ -165,7 +163,7 @@ def run_worker() -> None:
             _send(sink, str(error))
         except (EOFError, BrokenPipeError, KeyboardInterrupt):
             return
-        except Exception:  # an outside reader's: it is raised where the caller sees it, counting there
+        except Exception:  # a bug of a reader from outside: the caller counts again itself and raises it
             _send(sink, None)
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from faircl.data.sample import SegmentationData
 from faircl.distributed import global_sum, rank_slice
 from faircl.labels import Mask
-from faircl.loading.loader import WholeImages, same_size_batches
 from faircl.loading.transforms import CentreCrop
+from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.losses.pixel_scores import largest_channel
 from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter

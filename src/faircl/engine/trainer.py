@@ -48,16 +48,12 @@ from faircl.engine.update import Updater, one_behind, without_gradient
 from faircl.errors import UserError
 from faircl.files import writing
 from faircl.labels import Mask
+from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.batch import Batch
 from faircl.loading.inputs import check_inputs, training_batches
-from faircl.loading.loader import (
-    AssignedLabels,
-    Augmentation,
-    Batch,
-    StepDataset,
-    WholeImages,
-    same_size_batches,
-)
 from faircl.loading.samplers import Order, RareClassOrder, ShuffledOrder, StepBatchSampler, Stream
+from faircl.loading.step_dataset import Augmentation, StepDataset
+from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.methods.base import Method, Scanned, StepContext
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
 from faircl.models.segmenter import Segmenter

@@ -1,4 +1,4 @@
-"""What is wrong with one image and its mask. Nothing is raised: every problem of the pair is named."""
+"""Check of one image and its mask: returns all problems instead of raising the first."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from faircl.data.colour_masks import ColourCoding
 from faircl.data.count_cache import DIGEST_BYTES
-from faircl.data.file_data import FileData, FilePair
+from faircl.data.file_data import FileData
 from faircl.data.index_png import MissingRowsError, count_index_png
+from faircl.data.listing import FilePair
 from faircl.data.mask_coding import MaskCoding
-from faircl.data.masks import IGNORE_8BIT, decode_raster, file_bytes
+from faircl.data.masks import IGNORE_8BIT
+from faircl.data.raster_files import decode_raster, file_bytes
 from faircl.data.sample import Sample, SegmentationData
 from faircl.errors import UserError
 from faircl.integrity.findings import Fault
@@ -24,7 +26,7 @@ from faircl.labels import Mask, ignore_value
 
 
 class PairResult(NamedTuple):
-    """A pair: its problems, the pixels of every class (K,) if the mask is in order, its image's name and digest."""
+    """Problems of a pair, pixels of every class (K,) if the mask is valid, name and digest of the image."""
 
     faults: tuple[Fault, ...]
     pixels: NDArray[np.int64] | None = None
@@ -33,29 +35,31 @@ class PairResult(NamedTuple):
 
 
 def check_pair(data: SegmentationData, split: str, id: str) -> PairResult:
-    """Decode an image and its mask whole; where they are refused, find out for which of the two, or for both."""
+    """Decode an image and its mask; if that fails, find out which of the two is the cause, or both."""
     files = _pair_names(data, split, id)
     image_name = files.image or files.mask
     try:
         sample = data.read(split, id)
         _check_rows(data, split, id)
-    except Exception as error:  # a broken file can make an outside reader raise anything
-        alone, of_image = check_mask(data, split, id), _faults_of_image(data, split, id, files)
-        faults = (*of_image, *alone.faults)
-        if alone.pixels is not None and not of_image:
-            # Each can be read alone: of files, that leaves their sizes.
+    except Exception as error:  # a damaged file can make a reader from outside raise anything
+        mask_only, image_faults = check_mask(data, split, id), _faults_of_image(data, split, id, files)
+        faults = (*image_faults, *mask_only.faults)
+        if mask_only.pixels is not None and not image_faults:
+            # Each of the two files can be read alone, so their sizes differ.
             kind = "size-mismatch" if isinstance(data, FileData) else "unreadable-image"
             faults = (*faults, Fault(kind, files.mask, _sentence(error, id)))
-        # Two broken images may have the same bytes, none at all perhaps.
-        return PairResult(faults, alone.pixels, image_name, None if of_image else _digest(data, split, id, None))
+        # Damaged images get no digest: two empty files are not duplicates.
+        return PairResult(
+            faults, mask_only.pixels, image_name, None if image_faults else _digest(data, split, id, None)
+        )
     faults, pixels = _count(sample.mask, len(data.classes.names), files.mask)
-    if sample.image.shape[:2] != sample.mask.shape:  # file readers refuse it themselves
+    if sample.image.shape[:2] != sample.mask.shape:  # FileData.read raises an error for it
         faults = (*faults, Fault("size-mismatch", files.mask, _size_message(sample.image.shape, sample.mask.shape, id)))
     return PairResult(faults, pixels, image_name, _digest(data, split, id, sample))
 
 
 def check_mask(data: SegmentationData, split: str, id: str) -> PairResult:
-    """Decode a mask; its image need not be there."""
+    """Decode a mask; its image may be missing."""
     files = _pair_names(data, split, id)
     try:
         mask = data.read_mask(split, id)
@@ -66,15 +70,15 @@ def check_mask(data: SegmentationData, split: str, id: str) -> PairResult:
 
 
 def _check_rows(data: SegmentationData, split: str, id: str) -> None:
-    """Count a mask file, which notices what decoding does not: missing rows."""
+    """Count a mask file, which detects missing rows; decoding does not."""
     if isinstance(data, FileData):
         data.count_mask(split, id, file_bytes(data.mask_path(split, id), "mask"))
 
 
 def explain_refused_mask(content: bytes, path: Path, coding: MaskCoding | None, sentence: str) -> tuple[str, str]:
-    """Return why a mask file's bytes were refused, as a kind and a sentence.
+    """Return why a mask file was refused, as a kind of problem and a sentence.
 
-    `coding` says what was expected, None if the reader has a way of its own; `sentence` is what the reader said.
+    `coding` is the expected coding, None if the reader has its own way of decoding; `sentence` is the reader's error.
     """
     try:
         picture = decode_raster(content, path, "mask")
@@ -84,7 +88,7 @@ def explain_refused_mask(content: bytes, path: Path, coding: MaskCoding | None, 
     pixels = np.asarray(picture)
     if picture.format == "JPEG":
         return "jpeg-mask", sentence
-    if picture.mode in ("LA", "RGBA") and pixels[..., -1].min() < 255:  # transparent: no number is sure
+    if picture.mode in ("LA", "RGBA") and pixels[..., -1].min() < 255:  # transparent pixels
         return "unreadable-mask", sentence
     if picture.mode.startswith("I") and (coding is None or isinstance(coding, ColourCoding)):
         return "unreadable-mask", sentence
@@ -108,8 +112,8 @@ def explain_refused_mask(content: bytes, path: Path, coding: MaskCoding | None, 
 
 
 def _looks_shifted(values: NDArray[np.uint8], coding: MaskCoding) -> bool:
-    """Whether ids look as if one had been subtracted: 0 has become 255, where no void is, and the last id is gone."""
-    if coding.void or coding.values is not None:
+    """Whether one was subtracted from all ids: 255 occurs without being the ignore value, the last id does not."""
+    if coding.has_ignore or coding.values is not None:
         return False
     others = values[values != IGNORE_8BIT]
     return len(others) < len(values) and bool((others < coding.classes - 1).all())
@@ -117,7 +121,7 @@ def _looks_shifted(values: NDArray[np.uint8], coding: MaskCoding) -> bool:
 
 def _faults_of_image(data: SegmentationData, split: str, id: str, files: FilePair) -> tuple[Fault, ...]:
     if not isinstance(data, FileData):
-        return ()  # it can only be read with its mask
+        return ()  # cannot be read without its mask
     try:
         data.images.read(data.image_path(split, id))
     except Exception as error:  # as above
@@ -142,7 +146,7 @@ def _fault_of_mask(data: SegmentationData, split: str, id: str, files: FilePair,
 
 
 def _count(mask: Mask, classes: int, name: str) -> tuple[tuple[Fault, ...], NDArray[np.int64]]:
-    """Count a mask that was read. An outside reader has no coding to refuse ids, so they are checked here as well."""
+    """Count the classes of a mask; ids are checked here because a reader from outside may not check them."""
     counts = np.bincount(mask.ravel(), minlength=classes)
     pixels = counts[:classes].astype(np.int64)
     unknown = [value for value in (np.flatnonzero(counts[classes:]) + classes).tolist() if value != ignore_value(mask)]
@@ -153,12 +157,14 @@ def _count(mask: Mask, classes: int, name: str) -> tuple[tuple[Fault, ...], NDAr
         )
         return (Fault("unknown-ids", name, message),), pixels
     if not pixels.any():
-        return (Fault("void-mask", name, f"Mask {name} is void everywhere; annotate it or leave it out."),), pixels
+        return (
+            Fault("void-mask", name, f"Every pixel of mask {name} is ignored; annotate it or leave it out."),
+        ), pixels
     return (), pixels
 
 
 def _digest(data: SegmentationData, split: str, id: str, sample: Sample | None) -> bytes | None:
-    """Digest of an image file's bytes, or of the pixels of an image that is no file; None where it cannot be read."""
+    """Return the digest of an image's file, or of its pixels if it is not a file; None if it cannot be read."""
     if not isinstance(data, FileData):
         if sample is None:
             return None
@@ -170,7 +176,7 @@ def _digest(data: SegmentationData, split: str, id: str, sample: Sample | None) 
 
 
 def _pair_names(data: SegmentationData, split: str, id: str) -> FilePair:
-    """Names of a pair in findings: its files below the root, or its id where the data is not files."""
+    """Return the names of a pair in reports: its files relative to the root, or its id if the data is not files."""
     return data.listing(split).files[id] if isinstance(data, FileData) else FilePair(id, id)
 
 

@@ -1,4 +1,4 @@
-"""Batches: as workers send them, and as methods see them."""
+"""Batches: packed as workers send them, and prepared as methods use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faircl.loading.transforms import jitter
 
 
 class Batch(NamedTuple):
-    """What a method sees.
+    """One training batch, the input of a method.
 
     Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
     None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step;
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
         salient: Tensor | None,
         gains: Tensor | None,
     ) -> Batch:
-        """Make a batch of uint8 images, compact labels and the gains (B, 5) of colour jitter."""
+        """Convert uint8 images and compact labels; apply colour jitter with gains (B, 5)."""
         coloured = image if gains is None else jitter(image, gains)
         number = torch.get_default_dtype()
         return cls(
@@ -52,18 +52,18 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> Batch:
         """Move the batch to a device."""
         moved = (None if value is None else value.to(device, non_blocking=True) for value in self)
-        return Batch(*moved)  # type: ignore[arg-type]  # what may be None keeps its place
+        return Batch(*moved)  # type: ignore[arg-type]  # only fields that may be None are
 
 
 class LoaderBatch(Protocol):
-    """What comes out of a loader: it is moved to the device and prepared there."""
+    """A batch as a loader yields it; it is moved to the device and converted there."""
 
     def to(self, device: torch.device) -> Self:
         """Move it to a device."""
         ...
 
-    def prepared(self) -> Batch:
-        """Return the batch that methods see."""
+    def to_batch(self) -> Batch:
+        """Convert it to the batch that methods use."""
         ...
 
 
@@ -84,9 +84,9 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Items of a batch on their way to the device."""
+    """The items of a batch in one buffer."""
 
-    parcel: PackedTensors
+    packed: PackedTensors
 
     @classmethod
     def collate(cls, items: Sequence[Item], ring: SharedRing | None = None) -> PackedBatch:
@@ -98,7 +98,7 @@ class PackedBatch:
         return cls(
             PackedTensors.pack(
                 [
-                    [item.image.permute(1, 2, 0) for item in items],  # as it lies in memory
+                    [item.image.permute(1, 2, 0) for item in items],  # channels last, the order in memory
                     to_common_dtype([item.labels for item in items]),
                     to_common_dtype(assigned) if assigned else None,
                     torch.tensor([item.draw for item in items]),
@@ -109,24 +109,24 @@ class PackedBatch:
             )
         )
 
-    def kept(self) -> PackedBatch:
+    def copy_from_ring(self) -> PackedBatch:
         """Return the batch in memory of its own."""
-        return replace(self, parcel=self.parcel.kept())
+        return replace(self, packed=self.packed.copy_from_ring())
 
     def pin_memory(self) -> PackedBatch:
-        """Move the batch to memory that a GPU can copy from by itself."""
-        return replace(self, parcel=self.parcel.pin_memory())
+        """Copy the batch to page-locked memory."""
+        return replace(self, packed=self.packed.pin_memory())
 
     def to(self, device: torch.device) -> PackedBatch:
         """Move the batch to a device."""
-        return replace(self, parcel=self.parcel.to(device))
+        return replace(self, packed=self.packed.to(device))
 
-    def prepared(self) -> Batch:
-        """Return the batch as methods and networks want it: images in the run's float type, int64 labels."""
-        image, labels, assigned, draws, salient, gains = self.parcel.tensors()
+    def to_batch(self) -> Batch:
+        """Convert images to the default float type and labels to int64."""
+        image, labels, assigned, draws, salient, gains = self.packed.tensors()
         assert image is not None
         assert labels is not None
         assert draws is not None
-        # What is not converted is copied: it would keep the whole buffer from being freed.
+        # Tensors that are not converted are copied: a view would keep the whole buffer in memory.
         own = None if salient is None else salient.clone()
         return Batch.prepare(image.permute(0, 3, 1, 2), labels, assigned, draws.clone(), own, gains)

@@ -1,6 +1,7 @@
-"""Training windows that are resampled on the device: workers cut them out of their images and send them as they are.
+"""Training windows that are resampled on the device (train.augment: device).
 
-What lies outside an image is not sent, and a window that will be enlarged is sent small.
+Workers cut windows out of their images and send them without resampling: no padding, and small where they will be
+enlarged.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from faircl.loading.packed_tensors import PackedTensors, SharedRing
 from faircl.loading.transforms import PAD_COLOUR, Crop
 
 _OUTSIDE = {torch.uint8: COMPACT_IGNORE, torch.int16: COMPACT_IGNORE, torch.bool: False}
-"""What is outside an image: IGNORE, in either type of compact labels, and not salient."""
+"""Fill value outside an image: IGNORE for both types of compact labels, False for saliency."""
 
 
 class Window(NamedTuple):
-    """The part of an image that a crop shows, h × w pixels, and the crop as seen from it.
+    """The region of an image that a crop covers, h × w pixels, and the crop in coordinates of that region.
 
     Shapes: image (h, w, 3) uint8; labels, assigned (h, w) compact; salient (h, w) bool; gains (5,), of colour jitter.
     """
@@ -39,10 +40,10 @@ class Window(NamedTuple):
 
 
 class CropParameters(NamedTuple):
-    """What was drawn for a batch.
+    """Crop and jitter parameters of a batch.
 
-    Shapes: geometry (B, 7) int64, top, left, height, width and flip of the crops, height and width of the parts of the
-    images that they show; draws (B,) int64; gains (B, 5).
+    Shapes: geometry (B, 7) int64, top, left, height, width and flip of each crop, then height and width of its region;
+    draws (B,) int64; gains (B, 5).
     """
 
     geometry: Tensor
@@ -51,7 +52,7 @@ class CropParameters(NamedTuple):
 
     @classmethod
     def of(cls, windows: Sequence[Window]) -> CropParameters:
-        """Collect those of the windows."""
+        """Collect the parameters of windows."""
         crops = [(one.crop, one.labels.shape) for one in windows]
         gains = [one.gains for one in windows if one.gains is not None]  # all have them, or none
         return cls(
@@ -63,20 +64,20 @@ class CropParameters(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceWindows:
-    """The windows of a batch on the device, where they are resampled; their numbers may be on the way."""
+    """The windows of a batch on the device, with parameters that may still be on the CPU."""
 
     windows: Sequence[Window]
-    numbers: CropParameters
+    parameters: CropParameters
 
     def to(self, device: torch.device) -> DeviceWindows:
-        """Bring the numbers to the windows."""
-        sent = (one if one is None or device.type == "cpu" else one.pin_memory() for one in self.numbers)
-        moved = [None if one is None else one.to(device, non_blocking=True) for one in sent]
-        return replace(self, numbers=CropParameters(*moved))  # type: ignore[arg-type]  # what may be None keeps its place
+        """Move the parameters to the device."""
+        pinned = (one if one is None or device.type == "cpu" else one.pin_memory() for one in self.parameters)
+        moved = [None if one is None else one.to(device, non_blocking=True) for one in pinned]
+        return replace(self, parameters=CropParameters(*moved))  # type: ignore[arg-type]  # only gains may be None
 
-    def prepared(self) -> Batch:
+    def to_batch(self) -> Batch:
         """Resample images as ``Crop.image`` does and labels as ``Crop.mask`` does."""
-        windows, numbers = self.windows, self.numbers
+        windows, parameters = self.windows, self.parameters
         assigned = [one.assigned for one in windows if one.assigned is not None]  # all have it, or none
         salient = [one.salient for one in windows if one.salient is not None]
         size = windows[0].crop.size
@@ -84,58 +85,58 @@ class DeviceWindows:
         if kernels.usable(windows[0].image):
             from faircl.kernels.resample_windows import resample
 
-            images = resample([one.image for one in windows], numbers.geometry, size, PAD_COLOUR)
-            take = partial(_take_by_kernel, numbers.geometry, size)
+            images = resample([one.image for one in windows], parameters.geometry, size, PAD_COLOUR)
+            take = partial(_take_by_kernel, parameters.geometry, size)
         else:
             images = torch.stack([one.crop.sample(one.image) for one in windows])
-            take = _nearest_pixels(numbers.geometry, size).take
+            take = _nearest_pixels(parameters.geometry, size).take
         return Batch.prepare(
             images,
             take([one.labels for one in windows]),
             take(assigned) if assigned else None,
-            numbers.draws.clone(),
+            parameters.draws.clone(),
             take(salient) if salient else None,
-            numbers.gains,
+            parameters.gains,
         )
 
 
 @dataclass(frozen=True)
 class PackedWindows:
-    """The windows of a batch on their way to the device."""
+    """The windows of a batch in one buffer."""
 
-    parcel: PackedTensors
+    packed: PackedTensors
     crops: tuple[Crop, ...]
 
     @classmethod
     def collate(cls, windows: Sequence[Window], ring: SharedRing | None = None) -> PackedWindows:
-        """Pack windows, after their numbers."""
+        """Pack the parameters and then the pixels of windows."""
         pixels = [part for one in windows for part in one[:4]]
         return cls(PackedTensors.pack([*CropParameters.of(windows), *pixels], ring), tuple(one.crop for one in windows))
 
-    def kept(self) -> PackedWindows:
+    def copy_from_ring(self) -> PackedWindows:
         """Return the windows in memory of their own."""
-        return replace(self, parcel=self.parcel.kept())
+        return replace(self, packed=self.packed.copy_from_ring())
 
     def pin_memory(self) -> PackedWindows:
-        """Move the windows to memory that a GPU can copy from by itself."""
-        return replace(self, parcel=self.parcel.pin_memory())
+        """Copy the windows to page-locked memory."""
+        return replace(self, packed=self.packed.pin_memory())
 
     def to(self, device: torch.device) -> PackedWindows:
         """Move the windows to a device."""
-        return replace(self, parcel=self.parcel.to(device))
+        return replace(self, packed=self.packed.to(device))
 
-    def prepared(self) -> Batch:
+    def to_batch(self) -> Batch:
         """Resample the windows."""
-        geometry, draws, gains, *pixels = self.parcel.tensors()
+        geometry, draws, gains, *pixels = self.packed.tensors()
         windows = [
-            Window(*pixels[4 * k : 4 * k + 4], crop, 0)  # type: ignore[arg-type, call-arg]  # as they were packed
+            Window(*pixels[4 * k : 4 * k + 4], crop, 0)  # type: ignore[arg-type, call-arg]  # in the order of packing
             for k, crop in enumerate(self.crops)
         ]
-        return DeviceWindows(windows, CropParameters(geometry, draws, gains)).prepared()  # type: ignore[arg-type]
+        return DeviceWindows(windows, CropParameters(geometry, draws, gains)).to_batch()  # type: ignore[arg-type]
 
 
 def _take_by_kernel(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:
-    """Take pixels of parts (h, w) by nearest neighbour, all by one kernel: (B, size, size)."""
+    """Sample regions (h, w) by nearest neighbour in one kernel: (B, size, size)."""
     from faircl.kernels.resample_windows import take
 
     same = to_common_dtype(list(parts))
@@ -143,9 +144,9 @@ def _take_by_kernel(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Ten
 
 
 class _NearestPixels(NamedTuple):
-    """Row and column of every output pixel centre among the pixels of its window, (B, size) each; and what is inside.
+    """Source pixel of every output pixel, by nearest neighbour.
 
-    Shapes: inside (B, size, size) bool; rows and columns outside are moved to the border.
+    Shapes: rows, cols (B, size), clamped to the region; inside (B, size, size) bool, whether it was inside.
     """
 
     rows: Tensor
@@ -153,7 +154,7 @@ class _NearestPixels(NamedTuple):
     inside: Tensor
 
     def take(self, parts: Sequence[Tensor]) -> Tensor:
-        """Take pixels of parts (h, w) by nearest neighbour: (B, size, size)."""
+        """Sample regions (h, w): (B, size, size)."""
         pairs = zip(parts, self.rows, self.cols, strict=True)
         taken = torch.stack(
             to_common_dtype([part.index_select(0, rows).index_select(1, cols) for part, rows, cols in pairs])
@@ -162,7 +163,7 @@ class _NearestPixels(NamedTuple):
 
 
 def _nearest_pixels(geometry: Tensor, size: int) -> _NearestPixels:
-    """Compute for a batch what ``Crop.mask`` computes for one image."""
+    """Compute for a batch the indices that ``Crop.mask`` computes for one image."""
     top, left, height, width, flip, high, wide = geometry.T[..., None]
     centres = 2 * torch.arange(size, device=geometry.device) + 1
     rows, cols = (start + centres * length // (2 * size) for start, length in ((top, height), (left, width)))

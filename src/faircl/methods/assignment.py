@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faircl.distributed import global_sum
 from faircl.labels import IGNORE
-from faircl.loading.loader import AssignedLabels, PackedArray
+from faircl.loading.assigned_labels import AssignedLabels, PackedArray
 from faircl.losses.pixel_scores import largest_channel
 
 DOUBT_LEVELS = 256

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from faircl.config.components import Init
 from faircl.errors import did_you_mean
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.balance import Balance
 from faircl.methods.base import Method, MethodConfig, Scanned, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput

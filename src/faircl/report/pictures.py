@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.masks import colour_mask, decode_mask, open_raster
+from faircl.data.masks import colour_mask, decode_mask
+from faircl.data.raster_files import open_raster
 from faircl.labels import ignore_value
 from faircl.runs.run import Run
 

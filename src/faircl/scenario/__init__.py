@@ -1,4 +1,4 @@
-"""Continual scenarios: increments of classes or domains, image filters, label tables, evaluation conventions."""
+"""Continual scenarios: steps of classes or domains, their images and label tables, evaluation conventions."""
 
 from faircl.labels import apply_table
 from faircl.scenario.class_steps import build_scenario

@@ -1,4 +1,4 @@
-"""From data and settings to a scenario: the one way in, for training and for looking at it."""
+"""Making the scenario of a run from its data and configuration."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Splits(NamedTuple):
-    """Splits of the data that training and test images come from."""
+    """The splits of training and test images."""
 
     train: str
     test: str
 
 
 class IndexedScenario(NamedTuple):
-    """A scenario, the splits its images come from, and the labels of both."""
+    """A scenario, the splits of its images, and the label indices of both."""
 
     scenario: Scenario
     splits: Splits
@@ -47,7 +47,7 @@ def make_scenario(
     joint: bool = False,
     cache: bool = True,
 ) -> IndexedScenario:
-    """Count the classes of every mask and build the scenario; images are not touched."""
+    """Count the classes of every mask and build the scenario; images are not read."""
     protocol = find_protocol(data, config)
     splits = find_splits(reader, protocol)
     report_skipped_files(data, splits, reporter)
@@ -55,7 +55,7 @@ def make_scenario(
         return _make_domain_scenario(data, splits, config, protocol, reporter, joint, cache)
     steps = split_classes(config.task, config.order, data.classes)
     train, test = (index_labels(data, split, reporter, cache) for split in splits)
-    doubt = data.doubt(train.pixels.sum(0)) if isinstance(data, FileData) else ""
+    suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
     try:
         scenario = build_scenario(
             data.classes,
@@ -68,14 +68,14 @@ def make_scenario(
             joint=joint,
         )
     except UserError as error:
-        raise (UserError(f"{error} Mind that {doubt}.") if doubt else error) from None
-    if doubt:
-        reporter.say(f"warning: {doubt}")
+        raise (UserError(f"{error} Mind that {suspicion}.") if suspicion else error) from None
+    if suspicion:
+        reporter.say(f"warning: {suspicion}")
     return IndexedScenario(scenario, splits, train, test)
 
 
 def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
-    """Return the protocol that the settings mean; ask where a task's name is published by domain and none was given."""
+    """Return the protocol; raise an error if it is not set and the task is published for domains."""
     if config.protocol is not None:
         return config.protocol
     published = data.domain_tasks if isinstance(data, FileData) else ()
@@ -89,7 +89,7 @@ def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
 
 
 def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
-    """Return where images come from: under a domain protocol, training and test images from one pool of both splits."""
+    """Return the splits of training and test images; under a domain protocol both are one pool of the two splits."""
     if protocol == "classes":
         return Splits(reader.train, reader.test)
     pool = reader.train if reader.train == reader.test else f"{reader.train}+{reader.test}"
@@ -97,7 +97,7 @@ def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
 
 
 def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
-    """Name the files that lie among a split's and belong to none of its images."""
+    """Report the files of each split that belong to none of its images."""
     if not isinstance(data, FileData):
         return
     for split in dict.fromkeys(splits):
@@ -111,7 +111,7 @@ def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter
 
 
 def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
-    """Say it where test images have been trained on: scores on them are too good."""
+    """Report how many test images are also training images."""
     leaks = [(step.leaked, t) for t, step in enumerate(scenario.steps) if step.leaked > 0]
     if leaks:
         last, (worst, t) = scenario.steps[-1].leaked, max(leaks)
@@ -142,9 +142,9 @@ def _make_domain_scenario(
     pool = splits.train
     found = [data.domain(pool, id) for id in data.ids(pool)]
     if None in found:
-        bare = data.ids(pool)[found.index(None)]
+        outside = data.ids(pool)[found.index(None)]
         raise UserError(
-            f"Protocol {protocol} needs every image in the folder of its domain, but '{bare}' lies in none; put the "
+            f"Protocol {protocol} needs every image in the folder of its domain, but '{outside}' lies in none; put the "
             "images of each domain into a folder of its name."
         )
     domains = [name for name in found if name is not None]
@@ -164,6 +164,6 @@ def _make_domain_scenario(
 
 
 def order_domains(found: list[str], published: tuple[str, ...]) -> list[str]:
-    """Return the domains there are: the published order first, then the others sorted."""
+    """Return the distinct domains: in the published order, then the others sorted."""
     names = set(found)
     return [name for name in published if name in names] + sorted(names - set(published))

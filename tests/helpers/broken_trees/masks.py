@@ -263,7 +263,7 @@ def ids_above_the_classes(tree: Tree, root: Path) -> Refused:
 
 @case("folder", "voc", "segnet", "stuff")
 def all_void(tree: Tree, root: Path) -> Reads:
-    void = np.full_like(np.asarray(Image.open(root / tree.mask)), 255)
-    save_gray(root / tree.mask, void)
+    ignored = np.full_like(np.asarray(Image.open(root / tree.mask)), 255)
+    save_gray(root / tree.mask, ignored)
     id = next(iter(tree.masks[tree.train]))
-    return Reads(tree.but(tree.train, **{id: void}), found={("void-mask", tree.mask)})
+    return Reads(tree.but(tree.train, **{id: ignored}), found={("void-mask", tree.mask)})

@@ -16,7 +16,8 @@ from faircl import kernels
 from faircl.config.components import Init
 from faircl.distributed import global_sum
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.loader import AssignedLabels, Batch
+from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.batch import Batch
 from faircl.losses import (
     class_histogram,
     cluster_loss,
