@@ -75,7 +75,7 @@ PLOT_THEME = f"""\
 
 
 class Street(SceneData):
-    """The built-in scenes, more like photographs: wider than high, and void along the borders between classes."""
+    """The built-in scenes, wider than high, with ignored pixels along the borders between classes."""
 
     def read(self, split: str, id: str) -> Sample:
         """Image and mask of one id."""
@@ -257,7 +257,7 @@ def _draw_legend(sheet: Sheet, scenario: Scenario, ids: list[int]) -> None:
         _draw_entry(sheet, _left(2) + 100 * (place // 4), place % 4, picture, scenario.classes.names[id])
     _draw_entry(sheet, _left(2), 5, paint(background, plain, scenario), "background")
     _draw_entry(sheet, _left(2), 6, paint(background, hidden, scenario), "a class, labelled background")
-    _draw_entry(sheet, _left(2), 7, paint(background + np.uint16(IGNORE), plain, scenario), "not counted (void)")
+    _draw_entry(sheet, _left(2), 7, paint(background + np.uint16(IGNORE), plain, scenario), "not counted (ignored)")
 
 
 def _draw_entry(sheet: Sheet, x: int, line: int, picture: Picture, name: str) -> None:
