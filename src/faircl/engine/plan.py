@@ -41,7 +41,7 @@ class Plan:
         return counts
 
     def pixels(self, step: int) -> int:
-        """Count all pixels of a step's images but void."""
+        """Count all pixels of a step's images but ignored ones."""
         images = set(self.scenario.steps[step].images)
         return int(self.index.pixels[[row for row, id in enumerate(self.index.ids) if id in images]].sum())
 

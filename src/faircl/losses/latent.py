@@ -1,6 +1,6 @@
 """Terms that shape the latent space by class: matching, attraction, repulsion and sparsity (SDR).
 
-Features are a map of the encoder, labels are at its stride. A label that is no class below K (void, unlabelled) does
+Features are a map of the encoder, labels are at its stride. A label that is no class below K (ignored, unlabelled) does
 not count. With y_i the label of pixel i, N_c the pixels of class c in the batch and D channels,
 
     μ_c = 1/N_c · Σ_{y_i=c} f_i

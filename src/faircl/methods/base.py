@@ -45,7 +45,7 @@ class StepContext:
 
     ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan`` runs it over this process's
     share of the step's training images, whole and without augmentation. ``label_pixels`` (channels after the step,)
-    counts the labels visible at this step, ``pixels`` all pixels but void. A method that assigns labels fills
+    counts the labels visible at this step, ``pixels`` all pixels but ignored ones. A method that assigns labels fills
     ``assigned``. On a ``domain`` step no class is new and every class is labelled, so no pixel is unlabelled.
     ``label_images`` (channels after the step,) counts the images that show each label.
     """
@@ -206,7 +206,7 @@ class TeacherMethod(Method):
 
 
 def counted(batch: Batch, size: tuple[int, int] | torch.Size) -> Tensor:
-    """Pixels of a batch that are not void, at a coarser grid (B, h, w) bool."""
+    """Pixels of a batch that are not ignored, at a coarser grid (B, h, w) bool."""
     return to_stride(batch.labels, size) != IGNORE
 
 
