@@ -23,9 +23,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from faircl.data.counting_pool import look_in_processes
-from faircl.data.mask_coding import Counted
-from faircl.data.masks import decode_raster, write_mask
+from faircl.data.counting_pool import count_in_processes
+from faircl.data.mask_coding import MaskCounts
+from faircl.data.masks import write_mask
+from faircl.data.raster_files import decode_raster
 from faircl.readers.folder import FolderData
 
 CLASSES, HEIGHT, WIDTH = 21, 375, 500
@@ -34,17 +35,17 @@ CLASSES, HEIGHT, WIDTH = 21, 375, 500
 class DecodingData(FolderData):
     """A folder whose masks are decoded and not counted."""
 
-    def count_mask(self, split: str, id: str, data: bytes) -> Counted:
+    def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
         """Decode to an array of ids."""
-        return Counted(np.array(np.asarray(decode_raster(data, self.root, "mask")).shape), 0, (0, 0))
+        return MaskCounts(np.array(np.asarray(decode_raster(data, self.root, "mask")).shape), 0, (0, 0))
 
 
 class LoadingData(FolderData):
     """A folder whose masks are loaded by Pillow and no further."""
 
-    def count_mask(self, split: str, id: str, data: bytes) -> Counted:
+    def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
         """Load a picture."""
-        return Counted(np.array(decode_raster(data, self.root, "mask").size), 0, (0, 0))
+        return MaskCounts(np.array(decode_raster(data, self.root, "mask").size), 0, (0, 0))
 
 
 def write_masks(root: Path, count: int, seed: int = 0) -> None:
@@ -68,7 +69,7 @@ def look(kind: str, root: Path) -> float:
 
     started = time.perf_counter()
     data = getattr(index_masks, kind)(root)
-    done = look_in_processes(data, "train", data.ids("train"), (), lambda: None)
+    done = count_in_processes(data, "train", data.ids("train"), (), lambda: None)
     assert done is not None
     assert len(done) == len(data.ids("train"))
     return time.perf_counter() - started

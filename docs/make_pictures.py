@@ -20,7 +20,7 @@ from PIL import Image as Pillow
 
 from faircl.data.class_stats import data_stats
 from faircl.data.label_index import LabelIndex, index_labels
-from faircl.data.masks import VOID_COLOUR
+from faircl.data.masks import IGNORE_COLOUR
 from faircl.data.sample import Sample
 from faircl.labels import BACKGROUND, IGNORE, Mask, apply_table
 from faircl.loading.transforms import CentreCrop
@@ -75,7 +75,7 @@ PLOT_THEME = f"""\
 
 
 class Street(SceneData):
-    """The built-in scenes, more like photographs: wider than high, and void along the borders between classes."""
+    """The built-in scenes, wider than high, with ignored pixels along the borders between classes."""
 
     def read(self, split: str, id: str) -> Sample:
         """Image and mask of one id."""
@@ -130,7 +130,7 @@ class Sheet:
 def paint(labels: NDArray[np.uint16], mask: Mask, scenario: Scenario) -> Picture:
     """Paint a step's labels (H, W); background is striped where the annotation `mask` (H, W) says otherwise."""
     painted = np.empty((*labels.shape, 3), np.uint8)
-    painted[labels == IGNORE] = VOID_COLOUR
+    painted[labels == IGNORE] = IGNORE_COLOUR
     for channel, name in enumerate(scenario.names):
         painted[labels == channel] = NOTHING if channel == BACKGROUND else COLOURS[name]
     rows, columns = np.indices(labels.shape)
@@ -257,7 +257,7 @@ def _draw_legend(sheet: Sheet, scenario: Scenario, ids: list[int]) -> None:
         _draw_entry(sheet, _left(2) + 100 * (place // 4), place % 4, picture, scenario.classes.names[id])
     _draw_entry(sheet, _left(2), 5, paint(background, plain, scenario), "background")
     _draw_entry(sheet, _left(2), 6, paint(background, hidden, scenario), "a class, labelled background")
-    _draw_entry(sheet, _left(2), 7, paint(background + np.uint16(IGNORE), plain, scenario), "not counted (void)")
+    _draw_entry(sheet, _left(2), 7, paint(background + np.uint16(IGNORE), plain, scenario), "not counted (ignored)")
 
 
 def _draw_entry(sheet: Sheet, x: int, line: int, picture: Picture, name: str) -> None:

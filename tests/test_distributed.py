@@ -4,34 +4,34 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from processes import start
 
 from faircl.data.label_index import index_labels
 from faircl.distributed import (
-    gather,
-    gather_objects,
+    all_gather,
+    all_gather_objects,
     global_mean,
     global_sum,
-    launched,
-    on_first,
+    launched_world_size,
+    on_rank_zero,
     rank,
-    share_of,
+    rank_slice,
     world_size,
 )
 from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.errors import UserError
 from faircl.labels import IGNORE
-from faircl.loading.loader import AssignedLabels
-from faircl.loading.samplers import CountedBatches, Shuffled, Stream
+from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
 from faircl.losses import class_histogram, kl_from_uniform
 from faircl.losses.cross_entropy import pixel_cross_entropy
 from faircl.losses.imbalance import tilted_mean
 from faircl.methods.assignment import Assignment, RejectingAssigner
 from faircl.models.small import Small, SmallConfig
-from faircl.progress import Silence
+from faircl.progress import SilentReporter
 from faircl.prototypes import PrototypeBank, sample_keys
 from faircl.readers.scenes import SceneData
 from faircl.scenario import build_scenario
-from processes import start
 
 WORLD = 3
 IMAGES = 7  # no multiple of the processes
@@ -82,7 +82,7 @@ def assigned():
     gen = torch.Generator().manual_seed(2)
     labels, doubt = torch.randint(3, (IMAGES, 6, 6), generator=gen), torch.rand((IMAGES, 6, 6), generator=gen)
     assigner, into = RejectingAssigner(3, 0.1), AssignedLabels()
-    for k in share_of(range(IMAGES)):
+    for k in rank_slice(range(IMAGES)):
         assigner.add([str(k)], Assignment(labels[k : k + 1], doubt[k : k + 1]), labels[k : k + 1] < 3)
     kept = assigner.store(into)
     return kept.tolist(), {id: into[id].tolist() for id in sorted(into)}
@@ -96,7 +96,7 @@ def evaluated(images, examples):
     torch.manual_seed(0)
     model = Small(SmallConfig(width=8, embedding=8, norm="group"))
     torch.nn.init.normal_(model.classifier.grow(scenario.channels(0)).weight)
-    metrics = evaluate(model, data, "test", scenario, 0, batch=2, workers=0, reporter=Silence())
+    metrics = evaluate(model, data, "test", scenario, 0, batch=2, workers=0, reporter=SilentReporter())
     kept = predict_masks(model, data, "test", data.ids("test")[:examples], scenario)
     return metrics.to_json(), [mask.tolist() for mask in kept]
 
@@ -107,12 +107,12 @@ def fail():
 
 def caught(work):
     with pytest.raises(Exception, match=r".") as found:
-        on_first(work)
+        on_rank_zero(work)
     return found.type, str(found.value)
 
 
 def batches():
-    return list(CountedBatches([Stream(Shuffled(11, 3, ("shuffle", 1)), 5)], 6))
+    return list(StepBatchSampler([Stream(ShuffledOrder(11, 3, ("shuffle", 1)), 5)], 6))
 
 
 def everything():
@@ -124,13 +124,13 @@ def everything():
         "few": evaluated(2, 4),
         "many": evaluated(IMAGES, 5),
         "none wanted": evaluated(IMAGES, 0),
-        "first": on_first(lambda: ("of", rank())),
+        "first": on_rank_zero(lambda: ("of", rank())),
         "caught": caught(fail),
         "bug": caught(lambda: {}["nothing"]),
-        "again": on_first(lambda: "still together"),
+        "again": on_rank_zero(lambda: "still together"),
         "batches": batches(),
-        "ranks": gather(torch.tensor([rank()])).tolist(),
-        "objects": gather_objects({rank()}),
+        "ranks": all_gather(torch.tensor([rank()])).tolist(),
+        "objects": all_gather_objects({rank()}),
     }
 
 
@@ -205,29 +205,29 @@ def test_nothing_counted_gives_zero():
 
 
 def test_processes_that_torchrun_did_not_start(monkeypatch):
-    from faircl.distributed import join
+    from faircl.distributed import init_process_group
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(UserError, match=r"WORLD_SIZE is 2, but not LOCAL_RANK, .*; start several processes with torch"):
-        join()
+        init_process_group()
 
 
 def test_one_process_meets_nobody(monkeypatch):
-    from faircl.distributed import join
+    from faircl.distributed import init_process_group
 
     monkeypatch.setenv("WORLD_SIZE", "1")
-    join()
+    init_process_group()
     assert (world_size(), rank(), dist.is_initialized()) == (1, 0, False)
     with pytest.raises(UserError, match="not free"):
-        on_first(fail)
+        on_rank_zero(fail)
 
 
 @pytest.mark.parametrize("found", ["abc", "0", "-2", ""])
 def test_nonsense_in_the_environment_is_a_sentence(found, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", found)
     with pytest.raises(UserError, match=f"WORLD_SIZE is '{found}'"):
-        launched()
+        launched_world_size()
 
 
 def test_a_mean_counts_more_than_half_precision_can():

@@ -9,7 +9,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from processes import environment, meeting_place
 
 from faircl.config.schema import TrainConfig
-from faircl.distributed import gather_objects, leave
+from faircl.distributed import all_gather_objects, destroy_process_group
 from faircl.engine.network import synchronise_norm, synchronised
 from faircl.engine.runtime import _BUFFERS_STAY, FullPrecisionLogits
 from faircl.models.small import Small, SmallConfig
@@ -24,7 +24,7 @@ def group(monkeypatch):
         monkeypatch.setenv(name, value)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
     yield
-    leave()
+    destroy_process_group()
 
 
 @pytest.mark.usefixtures("group")
@@ -35,7 +35,7 @@ def test_ddp_over_both_backends(sync):
         dist.all_reduce(value)
         dist.broadcast(value, 0)
         assert value.tolist() == [1, 1, 1]
-    assert gather_objects("a") == ["a"]
+    assert all_gather_objects("a") == ["a"]
     torch.manual_seed(0)
     model = Small(SmallConfig(width=8, embedding=8))
     model.classifier.grow(3)

@@ -56,9 +56,9 @@ class Notes:
         self.said.append(text)
 
     def task(self, label, total):
-        from faircl.progress import Silence
+        from faircl.progress import SilentReporter
 
-        return Silence().task(label, total)
+        return SilentReporter().task(label, total)
 
 
 def run(out, name, resume=False):

@@ -52,11 +52,11 @@ Write a network or a reader
     Segmenter           base class of networks; ModelConfig its settings
     Reader              entry of the table of readers; ReaderConfig its settings
     SegmentationData    what a reader opens; Classes and Sample are parts of it
-    FileData            base class for image and mask files, with FileConfig, Files, Listing and MaskCoding
+    FileData            base class for image and mask files, with FileConfig, FilePair, Listing and MaskCoding
 
 Errors and progress
     UserError           a mistake in data, settings or environment, told in one sentence
-    Reporter            where progress is shown; Silence shows none
+    Reporter            where progress is shown; SilentReporter shows none
 
 These names are the public API. Everything else in the package is private and may change at any time.
 The command line does the same things: ``faircl --help``.
@@ -91,8 +91,8 @@ if TYPE_CHECKING:
     from faircl.config.components import ModelConfig as ModelConfig
     from faircl.config.run import RunConfig as RunConfig
     from faircl.data.file_data import FileData as FileData
-    from faircl.data.file_data import Files as Files
-    from faircl.data.file_data import Listing as Listing
+    from faircl.data.listing import FilePair as FilePair
+    from faircl.data.listing import Listing as Listing
     from faircl.data.mask_coding import MaskCoding as MaskCoding
     from faircl.data.sample import Classes as Classes
     from faircl.data.sample import Sample as Sample
@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     from faircl.models.segmenter import Segmenter as Segmenter
     from faircl.models.segmenter import SegOutput as SegOutput
     from faircl.progress import Reporter as Reporter
-    from faircl.progress import Silence as Silence
+    from faircl.progress import SilentReporter as SilentReporter
     from faircl.readers.base import FileConfig as FileConfig
     from faircl.readers.base import Reader as Reader
     from faircl.readers.base import ReaderConfig as ReaderConfig
@@ -138,7 +138,8 @@ _HOMES = {
     "faircl.api.running": ("evaluate", "train"),
     "faircl.config.components": ("MethodConfig", "ModelConfig"),
     "faircl.config.run": ("RunConfig",),
-    "faircl.data.file_data": ("FileData", "Files", "Listing"),
+    "faircl.data.file_data": ("FileData",),
+    "faircl.data.listing": ("FilePair", "Listing"),
     "faircl.data.mask_coding": ("MaskCoding",),
     "faircl.data.sample": ("Classes", "Sample", "SegmentationData"),
     "faircl.distributed": ("global_mean", "global_sum"),
@@ -150,7 +151,7 @@ _HOMES = {
     "faircl.methods.needs": ("Needs",),
     "faircl.metrics.summary": ("StepMetrics",),
     "faircl.models.segmenter": ("SegOutput", "Segmenter"),
-    "faircl.progress": ("Reporter", "Silence"),
+    "faircl.progress": ("Reporter", "SilentReporter"),
     "faircl.readers.base": ("FileConfig", "Reader", "ReaderConfig"),
     "faircl.runs.run": ("Run",),
     "faircl.scenario.scenario": ("Scenario",),

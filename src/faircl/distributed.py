@@ -1,10 +1,10 @@
-"""What the processes of a run do together; all of it costs nothing when there is only one.
+"""Communication between the processes of a run; without other processes nothing is sent.
 
-Means in this project are global: a loss over valid pixels is the local sum times the number of processes over the
-all-reduced count, so that averaging gradients over N processes gives exactly the gradient of one.
+Means are global: a loss over valid pixels is the local sum times the number of processes, divided by the all-reduced
+count, so that averaging gradients over N processes gives the gradient of one process with all pixels.
 
-torchrun starts the processes and names them in the environment; ``join`` makes them meet. Process 0 alone reads what
-must be read once, writes files and speaks.
+torchrun starts the processes and describes them in environment variables, which ``init_process_group`` reads. Only rank
+0 writes files and prints.
 """
 
 from __future__ import annotations
@@ -25,68 +25,68 @@ from faircl.precision import at_least_float32_dtype
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(hours=2)
-"""How long a process waits for the others: process 0 may read a large data set or write a report meanwhile."""
-GRACE = 3.0
-"""Seconds that a process that stops waits to hear whether the others stop for the same reason."""
+TIMEOUT = timedelta(hours=2)
+"""Timeout of collectives; the others wait while rank 0 reads a large data set or writes a report."""
+FAILURE_WAIT = 3.0
+"""Seconds that a failing process waits for the errors of the others."""
 
-_TOLD = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells a process
-_store: Any = None  # where the processes met; it outlives a broken connection between them
+_TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_store: Any = None  # key-value store of the rendezvous; it still works after a collective has failed
 
 
 def world_size() -> int:
-    """Return the number of processes in the run."""
+    """Return the number of processes in the process group; 1 without one."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Return the number of this process, from 0."""
+    """Return the rank of this process; 0 without a process group."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def launched() -> int:
-    """Return the number of processes that torchrun has started, whether or not they have met."""
+def launched_world_size() -> int:
+    """Return the number of processes that torchrun has started, also before the process group exists."""
     found = os.environ.get("WORLD_SIZE", "1")
     if not found.isdecimal() or int(found) < 1:
         raise UserError(f"The environment says WORLD_SIZE is '{found}'; start processes with torchrun, or unset it.")
     return int(found)
 
 
-def local_processes() -> int:
-    """Return how many of them are on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", str(launched())))
+def local_world_size() -> int:
+    """Return the number of processes on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", str(launched_world_size())))
 
 
-def join() -> None:
-    """Meet the other processes, if torchrun has started any; once is enough."""
+def init_process_group() -> None:
+    """Initialise the process group if torchrun has started several processes; further calls do nothing."""
     global _store
-    if launched() == 1 or not dist.is_available() or dist.is_initialized():
+    if launched_world_size() == 1 or not dist.is_available() or dist.is_initialized():
         return
-    missing = [name for name in _TOLD if name not in os.environ]
+    missing = [name for name in _TORCHRUN_VARIABLES if name not in os.environ]
     if missing:
         raise UserError(
-            f"The environment says WORLD_SIZE is {launched()}, but not {', '.join(missing)}; start several processes "
-            "with torchrun, or unset WORLD_SIZE."
+            f"The environment says WORLD_SIZE is {launched_world_size()}, but not {', '.join(missing)}; start several "
+            "processes with torchrun, or unset WORLD_SIZE."
         )
     from torch.distributed.rendezvous import rendezvous
 
     _store, own, size = next(rendezvous("env://"))
-    # What is in the CPU's memory goes by gloo even where tensors on GPUs go by NCCL.
+    # Objects and CPU tensors are sent by gloo even if tensors on GPUs are sent by NCCL.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-    dist.init_process_group(backend, store=_store, rank=own, world_size=size, timeout=PATIENCE)
-    atexit.register(leave)
+    dist.init_process_group(backend, store=_store, rank=own, world_size=size, timeout=TIMEOUT)
+    atexit.register(destroy_process_group)
 
 
-def leave() -> None:
-    """Part from the other processes at the end of the work."""
+def destroy_process_group() -> None:
+    """Destroy the process group, if there is one."""
     global _store
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
     _store = None
 
 
-def share_of(items: Sequence[T]) -> Sequence[T]:
-    """Return this process's part of what all of them hold: every N-th item."""
+def rank_slice(items: Sequence[T]) -> Sequence[T]:
+    """Return this process's part of items that all processes hold: every N-th one."""
     return items[rank() :: world_size()]
 
 
@@ -102,30 +102,31 @@ def global_sum(value: Tensor) -> Tensor:
 
 
 def global_mean(total: Tensor, count: Tensor | float) -> Tensor:
-    """Return total / count with the count summed over processes; nothing counted gives zero, not NaN.
+    """Return total / count with the count summed over processes; 0 for a count of 0.
 
     Shapes: total () with gradient, count (). The gradient, averaged over processes as DDP does, is that of the mean
     over all processes' elements.
     """
-    exact = at_least_float32_dtype(total)  # float16 cannot count the pixels of an image
+    exact = at_least_float32_dtype(total)  # float16 cannot represent large counts
     if not isinstance(count, Tensor):
-        count = torch.full((), count, dtype=exact, device=total.device)  # copied there, it would be waited for
+        count = torch.full((), count, dtype=exact, device=total.device)  # a copy from the CPU would synchronise
     count = global_sum(count.to(total.device, exact))
     return total * (world_size() / count.clamp_min(1.0))
 
 
-def joint_sum(value: Tensor) -> Tensor:
+def global_sum_with_grad(value: Tensor) -> Tensor:
     """Return the sum of a tensor over all processes, with gradient.
 
-    The other processes' share is a constant here; scaling the local gradient makes their average the global one.
+    The other processes' part is a constant here; the local gradient is scaled by the number of processes, so that the
+    average over processes is the gradient of the sum.
     """
     count = world_size()
     return value if count == 1 else global_sum(value) + count * (value - value.detach())
 
 
 @torch.no_grad()
-def gather(value: Tensor) -> Tensor:
-    """Return a tensor of every process, stacked in their order: (…) to (N, …). Shapes must agree."""
+def all_gather(value: Tensor) -> Tensor:
+    """Return the tensors of all processes, stacked by rank: (…) to (N, …). Shapes must agree."""
     if world_size() == 1:
         return value.detach()[None]
     parts = [torch.empty_like(value) for _ in range(world_size())]
@@ -133,8 +134,8 @@ def gather(value: Tensor) -> Tensor:
     return torch.stack(parts)
 
 
-def gather_objects(value: T) -> list[T]:
-    """Return an object of every process, in their order."""
+def all_gather_objects(value: T) -> list[T]:
+    """Return the objects of all processes, by rank."""
     if world_size() == 1:
         return [value]
     parts: list[Any] = [None] * world_size()
@@ -143,17 +144,17 @@ def gather_objects(value: T) -> list[T]:
 
 
 @torch.no_grad()
-def share_buffers(module: nn.Module) -> None:
-    """Give all processes the buffers of process 0: BatchNorm's running statistics may have drifted apart."""
+def broadcast_buffers(module: nn.Module) -> None:
+    """Copy the buffers of rank 0 to all processes: BatchNorm's running statistics may differ."""
     if world_size() > 1:
         for buffer in module.buffers():
             dist.broadcast(buffer, 0)
 
 
-def on_first(work: Callable[[], T]) -> T:
-    """Do something on process 0 alone and return its result on all; a UserError there is raised on all.
+def on_rank_zero(work: Callable[[], T]) -> T:
+    """Run a function on rank 0 only and return its result on all ranks; a UserError is raised on all.
 
-    Any other error is raised there, and elsewhere as a RuntimeError, so that nobody waits.
+    Any other error is raised as it is on rank 0 and as a RuntimeError on the others, so that none of them waits.
     """
     if world_size() == 1:
         return work()
@@ -164,56 +165,56 @@ def on_first(work: Callable[[], T]) -> T:
             result = work()
         except Exception as found:
             error = found
-    known = isinstance(error, UserError)
-    shared = [result, None if error is None else str(error), known]
+    by_user = isinstance(error, UserError)
+    shared = [result, None if error is None else str(error), by_user]
     dist.broadcast_object_list(shared, 0)
-    result, words, known = shared
+    result, message, by_user = shared
     if error is not None:
         raise error
-    if words is not None:
-        raise UserError(words) if known else RuntimeError(f"process 0 failed: {words}")
+    if message is not None:
+        raise UserError(message) if by_user else RuntimeError(f"process 0 failed: {message}")
     done: T = result
     return done
 
 
-def last_words(text: str, say: Callable[[str], None]) -> None:
-    """Say why this process stops, once for all processes that stop for the same reason.
+def report_failure(text: str, write: Callable[[str], None]) -> None:
+    """Print why this process fails, once for all processes that fail for the same reason.
 
-    Process 0 speaks for them; another speaks, with its number, only if process 0 does not say the same.
+    Rank 0 prints its reason; another process prints its own, with its rank, only if it differs.
     """
     if _store is None:
-        say(text)
+        write(text)
         return
     own = rank()
-    if own == 0:  # before the others know: once one has left, torchrun ends all
-        say(text)
+    if own == 0:  # first of all: once one process exits, torchrun ends the others
+        write(text)
     _store.set(_key(own), text)
     if own == 0:
-        _wait_for(all, *(_key(number, "has heard") for number in range(1, world_size())))
+        _wait_for_keys(all, *(_key(number, "acknowledged") for number in range(1, world_size())))
         return
-    if not (_wait_for(all, _key(0)) and _store.get(_key(0)).decode() == text):
-        say(f"process {own}: {text}")
-    _store.set(_key(own, "has heard"), "")
+    if not (_wait_for_keys(all, _key(0)) and _store.get(_key(0)).decode() == text):
+        write(f"process {own}: {text}")
+    _store.set(_key(own, "acknowledged"), "")
 
 
-def another_stopped() -> bool:
-    """Whether another process has said its last words: what fails here now is but the consequence."""
+def another_process_failed() -> bool:
+    """Whether another process has failed first, so that the error of this one is a consequence."""
     if _store is None:
         return False
     others = [number for number in range(world_size()) if number != rank()]
     try:
-        return _wait_for(any, *map(_key, others))
-    except RuntimeError:  # the store has gone with the process that held it
+        return _wait_for_keys(any, *map(_key, others))
+    except RuntimeError:  # the process that held the store has exited
         return True
 
 
-def _wait_for(which: Callable[[Iterable[bool]], bool], *keys: str) -> bool:
-    """Wait until all or any of some keys are in the store, but not for long; return whether they are."""
-    end = time.monotonic() + GRACE
+def _wait_for_keys(which: Callable[[Iterable[bool]], bool], *keys: str) -> bool:
+    """Wait up to FAILURE_WAIT seconds until all or any of the keys are in the store; return whether they are."""
+    end = time.monotonic() + FAILURE_WAIT
     while not (found := which(_store.check([key]) for key in keys)) and time.monotonic() < end:
         time.sleep(0.05)
     return found
 
 
-def _key(number: int, what: str = "stops") -> str:
-    return f"faircl/process {number} {what}"
+def _key(process: int, event: str = "failed") -> str:
+    return f"faircl/process {process} {event}"

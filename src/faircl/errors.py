@@ -1,7 +1,7 @@
-"""The one kind of error a user should ever see: a sentence, not a traceback.
+"""Errors for users: one sentence without a traceback.
 
-A `UserError` says what was found, what was expected and what to do next. The command line prints it and exits
-with code 2; a script can catch it like any exception.
+A `UserError` says what was found, what was expected and what to do next. The command line prints it and exits with
+code 2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake in data, configuration or environment that the user can mend."""
+    """A mistake in data, configuration or environment that the user can correct."""
 
 
 class RenamedSetting(FutureWarning):
@@ -25,6 +25,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Error for a name that is not in a table: names the table's entries and the closest one."""
+    """Return the error for an unknown name, with the known names and the closest one."""
     known = sorted(known)
     return UserError(f"Unknown {kind} '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}.")

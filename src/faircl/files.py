@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, with a sentence when it fails."""
+"""Atomic writing of files; a failed write is a UserError."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faircl.errors import UserError
 
 @contextmanager
 def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Turn a failed write (a full disk, say) into a sentence, and leave nothing half-written."""
+    """Turn a failed write, such as on a full disk, into a UserError; ``clean_up`` removes what is half written."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -27,8 +27,8 @@ def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file beside its place and move it there."""
-    beside = path.with_name(f".{path.name}.part")
-    with writing(path, lambda: beside.unlink(missing_ok=True)):
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
+    """Write a text file atomically: to a temporary file, which is then renamed."""
+    part = path.with_name(f".{path.name}.part")
+    with writing(path, lambda: part.unlink(missing_ok=True)):
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)

@@ -1,4 +1,4 @@
-"""Progress for people: a bar with time left on a terminal, plain lines elsewhere; always on standard error."""
+"""Progress on standard error: a bar with the time left on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Task(Protocol):
-    """A piece of long work under way."""
+    """A task in progress."""
 
     def advance(self, note: str = "") -> None:
-        """Count one unit done, with a short note such as the loss."""
+        """Count one unit as done; the note is shown beside the progress."""
         ...
 
 
 class Reporter(Protocol):
-    """Where the engine says what it does."""
+    """Receiver of messages and progress."""
 
     def say(self, text: str) -> None:
         """Print a line."""
         ...
 
     def task(self, label: str, total: int) -> AbstractContextManager[Task]:
-        """Open a task of so many units."""
+        """Open a task of ``total`` units."""
         ...
 
 
@@ -43,9 +43,9 @@ class ConsoleReporter:
 
     @contextmanager
     def task(self, label: str, total: int) -> Iterator[Task]:
-        """Show a bar, or a line at every tenth of the way."""
+        """Show a bar on a terminal, otherwise a line at every tenth."""
         if not self.console.is_terminal or self.console.quiet:
-            yield _Lines(self, label, total)
+            yield _LineTask(self, label, total)
             return
         columns = (
             TextColumn("{task.description}"),
@@ -57,11 +57,11 @@ class ConsoleReporter:
             TextColumn("{task.fields[note]}"),
         )
         with Progress(*columns, console=self.console) as progress:
-            yield _Bar(progress, label, total)
+            yield _BarTask(progress, label, total)
 
 
-class Silence:
-    """Reporter and task of a process that has nothing to say."""
+class SilentReporter:
+    """Reporter and task without output."""
 
     def say(self, text: str) -> None:
         """Print nothing."""
@@ -75,7 +75,7 @@ class Silence:
         """Count nothing."""
 
 
-class _Bar:
+class _BarTask:
     def __init__(self, progress: Progress, label: str, total: int) -> None:
         self.progress, self.id = progress, progress.add_task(label, total=total, note="")
 
@@ -86,8 +86,8 @@ class _Bar:
             self.progress.update(self.id, advance=1)
 
 
-class _Lines:
-    """A line at every tenth of long work; none for work that is over within two seconds."""
+class _LineTask:
+    """Progress as a line at every tenth; none within the first two seconds."""
 
     def __init__(self, reporter: ConsoleReporter, label: str, total: int) -> None:
         self.reporter, self.label, self.total = reporter, label, total

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from faircl.distributed import gather, global_sum, rank, world_size
+from faircl.distributed import all_gather, global_sum, rank, world_size
 from faircl.labels import BACKGROUND
 
 _KEY_BITS = 47
@@ -176,7 +176,7 @@ def _smallest(keys: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     if world_size() == 1:  # sorted already
         return keys, rows
     classes, most = keys.shape
-    everyones = gather(keys).transpose(0, 1).reshape(classes, -1)
+    everyones = all_gather(keys).transpose(0, 1).reshape(classes, -1)
     keys, source = everyones.sort(stable=True)
     keys, source = keys[:, :most], source[:, :most]
     own = source // most == rank()

@@ -1,8 +1,7 @@
-"""Counted randomness: every draw belongs to a counter, none to a global state.
+"""Counter-based randomness: generators are made from the seed and counters, not from a global state.
 
-A generator made from (seed, step, iteration, sample) gives the same numbers whichever worker or process draws
-them and whatever was drawn before. Resuming, changing the number of workers and repeating a run bit for bit then
-need no further care.
+A generator made from (seed, step, iteration, sample) gives the same numbers in any worker or process and whatever was
+drawn before. So a resumed run, or one with another number of workers, draws the same numbers.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import numpy as np
 
 
 def generator(seed: int, *counters: int | str) -> np.random.Generator:
-    """Return a NumPy generator that depends on the seed and the counters alone."""
+    """Return a NumPy generator that depends only on the seed and the counters."""
     return np.random.Generator(np.random.Philox(key=_key(seed, *counters)))
 
 
 def torch_seed(seed: int, *counters: int | str) -> int:
-    """Return a 63-bit seed for torch that depends on the seed and the counters alone."""
+    """Return a 63-bit seed for torch that depends only on the seed and the counters."""
     return _key(seed, *counters) >> 65
 
 
 @contextmanager
 def seeded(seed: int, *counters: int | str) -> Iterator[None]:
-    """Run a block (a weight initialisation, say) under its own torch CPU seed and leave the global state as it was."""
-    import torch  # here, so that what only draws with NumPy starts without it
+    """Run a block, such as a weight initialisation, with its own torch CPU seed; restore the global state after it."""
+    import torch  # imported here, so that modules that use NumPy only start without it
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, *counters))

@@ -24,7 +24,7 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> faircl.Run:
-    return faircl.train("demo", tmp_path_factory.mktemp("api") / "run", TINY, reporter=faircl.Silence())
+    return faircl.train("demo", tmp_path_factory.mktemp("api") / "run", TINY, reporter=faircl.SilentReporter())
 
 
 # ---- configurations
@@ -43,10 +43,10 @@ def test_settings_are_those_of_the_command_line():
     "value", [None, True, 3, 1e-9, 2.5, "6-4", "1e5", "a: b", "ü…", [1, [2]], {"a": [None]}, "", "0.5"]
 )
 def test_values_come_through_as_they_are(value):
-    from faircl.config.run import _change
+    from faircl.config.overrides import parse_override
 
     (text,) = as_overrides({"a.b": value})
-    assert _change(text) == {"a": {"b": value}}
+    assert parse_override(text) == {"a": {"b": value}}
 
 
 def test_paths_and_configurations(tmp_path):
@@ -90,7 +90,7 @@ def test_training_returns_the_run(run):
 
 
 def test_a_run_is_resumed_or_refused(run):
-    again = faircl.train(run.config, run.folder, resume=True, reporter=faircl.Silence())
+    again = faircl.train(run.config, run.folder, resume=True, reporter=faircl.SilentReporter())
     assert again.steps == run.steps
     with pytest.raises(faircl.UserError, match="already holds this run"):
         faircl.train(run.config, run.folder)
@@ -150,9 +150,9 @@ def test_a_damaged_run_is_said(run, tmp_path):
 
 
 def test_evaluating_again_gives_what_training_found(run):
-    found = faircl.evaluate(run, reporter=faircl.Silence())
+    found = faircl.evaluate(run, reporter=faircl.SilentReporter())
     assert [metrics.to_json() for metrics in found] == [metrics.to_json() for metrics in run.steps]
-    (last,) = faircl.evaluate(run.folder, 1, convention="plop", reporter=faircl.Silence())
+    (last,) = faircl.evaluate(run.folder, 1, convention="plop", reporter=faircl.SilentReporter())
     assert (last.step, last.convention) == (1, "plop")
 
 
@@ -213,7 +213,7 @@ def test_opening_data(street):
 
 
 def test_opening_scenarios(street, cli):
-    scenario = faircl.open_scenario("folder", street, task="6-4", order="random:1", reporter=faircl.Silence())
+    scenario = faircl.open_scenario("folder", street, task="6-4", order="random:1", reporter=faircl.SilentReporter())
     flags = ("--data", "folder", "--root", street, "--task", "6-4", "--order", "random:1", "--json")
     assert scenario.sha256 == json.loads(cli("scenario", "show", *flags).out)["sha256"]
     lists = faircl.open_scenario("scenes", task=(("road", 2), (3,)), settings={"data.images": 24}, joint=True)

@@ -53,8 +53,8 @@ OTHERS = {
     *("BACKGROUND", "IGNORE", "UNLABELLED"),
     *("Comparison", "Prediction", "Predictor", "Run", "RunConfig", "Scenario", "StepMetrics", "Table"),
     *("Batch", "Method", "MethodConfig", "ModelConfig", "Needs", "SegOutput", "Segmenter", "StepContext", "Terms"),
-    *("Classes", "FileConfig", "FileData", "Files", "Listing", "MaskCoding", "Reader", "ReaderConfig", "Sample"),
-    *("Reporter", "SegmentationData", "Silence", "UserError"),
+    *("Classes", "FileConfig", "FileData", "FilePair", "Listing", "MaskCoding", "Reader", "ReaderConfig", "Sample"),
+    *("Reporter", "SegmentationData", "SilentReporter", "UserError"),
 }
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -44,7 +44,7 @@ def test_registered_parts_train_a_run_that_predicts(tmp_path, tiny_config, cli):
     data = {"name": "many", "images": 24, "test_images": 8, "size": 32}
     settings = {"data": data, "method": {"name": "mine"}, "model": {"name": "narrow", "width": 8, "embedding": 8}}
     config = faircl.load_config(tiny_config("train.epochs=0.3", "train.later_epochs=0.3"), settings)
-    run = faircl.train(config, tmp_path / "run", reporter=faircl.Silence())
+    run = faircl.train(config, tmp_path / "run", reporter=faircl.SilentReporter())
     assert (run.config.method.name, run.config.model.name, run.config.data.name) == ("mine", "narrow", "many")
     assert faircl.load(run).predict(run.folder / "examples/0.image.png").mask.shape == (32, 32)
     assert "mine" in cli("methods").out

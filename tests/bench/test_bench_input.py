@@ -8,9 +8,9 @@ import torch
 
 from faircl.bench import input as bench
 from faircl.bench.input import PLAIN, WAYS, InputSize, PlainDataset, bench_input
-from faircl.data.count_cache import VARIABLE, cache_folder
+from faircl.data.cache_files import CACHE_VARIABLE, cache_folder
 from faircl.errors import UserError
-from faircl.progress import Silence
+from faircl.progress import SilentReporter
 
 TINY = InputSize(images=3, width=40, height=30, size=16, batch=2, seconds=0.01)
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has a row of its own")
@@ -19,10 +19,10 @@ OPTIONS = ("--images", 3, "--width", 40, "--height", 30, "--size", 16, "--batch"
 
 @pytest.fixture(scope="module")
 def rows():
-    before, kept = os.environ.get(VARIABLE), sorted(cache_folder().rglob("*"))
-    found, size = bench_input(TINY, [0], Silence())
+    before, kept = os.environ.get(CACHE_VARIABLE), sorted(cache_folder().rglob("*"))
+    found, size = bench_input(TINY, [0], SilentReporter())
     assert size > 300
-    assert os.environ.get(VARIABLE) == before
+    assert os.environ.get(CACHE_VARIABLE) == before
     assert sorted(cache_folder().rglob("*")) == kept  # the user's cache holds nothing of it
     return found
 
@@ -46,7 +46,7 @@ def test_bytes_are_those_of_the_types_sent(rows):
 
 
 def test_the_plain_loader_gives_normalised_crops_and_their_masks():
-    with bench._written(TINY, Silence()) as root:
+    with bench._written(TINY, SilentReporter()) as root:
         data = bench.FolderData(root)
         plain = PlainDataset(data, tuple(data.ids("train")), 16)
         image, mask = plain[len(plain) - 1]
@@ -58,7 +58,7 @@ def test_the_plain_loader_gives_normalised_crops_and_their_masks():
 
 @pytest.mark.parametrize(("noise", "bits"), [(9.0, 2.4), (5.0, 1.6)])
 def test_noise_decides_how_large_files_are(noise, bits):
-    with bench._written(InputSize(images=1, noise=noise), Silence()) as root:
+    with bench._written(InputSize(images=1, noise=noise), SilentReporter()) as root:
         (image,), (mask,) = ((root / kind).rglob("00000.*") for kind in ("images", "masks"))
         assert 8 * image.stat().st_size / (683 * 512) == pytest.approx(bits, abs=0.1)
         assert 5_000 < mask.stat().st_size < 40_000
@@ -103,4 +103,4 @@ def test_a_full_disk_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr(bench, "_scene", full)
     with pytest.raises(UserError, match=r"Cannot write the images to be read to .*: No space left on device"):
-        bench_input(TINY, [0], Silence())
+        bench_input(TINY, [0], SilentReporter())

@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
-
-from faircl.distributed import GRACE
 from processes import command
+
+from faircl.distributed import FAILURE_WAIT
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
 SHORT = ("--set", "train.epochs=0.4", "--set", "train.later_epochs=0.4", "--set", "method=finetune")
@@ -86,7 +86,7 @@ def test_a_mistake_of_one_process_is_said_with_its_number_and_stops_all(street, 
         ["train", "folder", "--out", tmp_path / "run", "--set", f"data.root={root}"]
         for root in (street, tmp_path / "nowhere")
     ]
-    first, second = command(tmp_path, *lines, seconds=20 + GRACE)
+    first, second = command(tmp_path, *lines, seconds=20 + FAILURE_WAIT)
     assert (first.code, second.code) == (2, 2)
     assert first.err == ""
     (said,) = second.err.splitlines()
@@ -99,4 +99,4 @@ def test_a_mistake_of_the_first_process_stops_all(street, tmp_path):
         ["train", "folder", "--out", tmp_path / "run", "--set", f"data.root={root}"]
         for root in (tmp_path / "nowhere", street)
     ]
-    stopped(*command(tmp_path, *lines, seconds=20 + GRACE), said="nowhere")
+    stopped(*command(tmp_path, *lines, seconds=20 + FAILURE_WAIT), said="nowhere")

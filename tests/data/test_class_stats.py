@@ -13,10 +13,12 @@ from faircl.errors import UserError
 from faircl.report.data_plots import write_distribution
 
 
-def stats_of(*rows: list[int], background: bool = True, void: int = 0):
+def stats_of(*rows: list[int], background: bool = True, ignored: int = 0):
     pixels = np.array(rows, np.int64)
     classes = Classes(tuple(f"c{id}" for id in range(pixels.shape[1])), background)
-    index = LabelIndex(tuple(f"i{row}" for row in range(len(rows))), pixels, np.array([void] + [0] * (len(rows) - 1)))
+    index = LabelIndex(
+        tuple(f"i{row}" for row in range(len(rows))), pixels, np.array([ignored] + [0] * (len(rows) - 1))
+    )
     return data_stats(index, classes), classes
 
 
@@ -31,7 +33,7 @@ def test_entropy_by_hand():
 
 
 def test_pixels_images_and_shares():
-    stats, _ = stats_of([2, 0, 1, 0], [2, 2, 1, 0], void=8)
+    stats, _ = stats_of([2, 0, 1, 0], [2, 2, 1, 0], ignored=8)
     assert [(c.id, c.name, c.pixels, c.images) for c in stats.classes] == [
         (0, "c0", 4, 2),
         (1, "c1", 2, 1),
@@ -39,7 +41,7 @@ def test_pixels_images_and_shares():
         (3, "c3", 0, 0),
     ]
     assert [c.share for c in stats.classes] == [0.5, 0.25, 0.25, 0]
-    assert (stats.images, stats.void, stats.void_share) == (2, 8, 0.5)
+    assert (stats.images, stats.ignored, stats.ignored_share) == (2, 8, 0.5)
     assert stats.entropy == pytest.approx(0.75)
 
 
@@ -58,11 +60,11 @@ def test_sizes_of_the_groups(classes, major):
 
 
 def test_only_void():
-    stats, _ = stats_of([0, 0, 0], void=4)
+    stats, _ = stats_of([0, 0, 0], ignored=4)
     assert [c.share for c in stats.classes] == [0, 0, 0]
     assert math.isnan(stats.entropy)
-    assert stats.void_share == 1
-    assert data_stats(LabelIndex(("a",), np.zeros((1, 2), np.int64)), Classes(("a", "b"), False)).void_share == 0
+    assert stats.ignored_share == 1
+    assert data_stats(LabelIndex(("a",), np.zeros((1, 2), np.int64)), Classes(("a", "b"), False)).ignored_share == 0
 
 
 def test_json():

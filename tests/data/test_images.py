@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from faircl.data.images import RGB, ImageReading, read_image
+from faircl.data.images import RGB, ImageReading, decode_image
 from faircl.data.masks import write_mask
 from faircl.errors import UserError
 from faircl.readers.base import FolderConfig
@@ -77,7 +77,7 @@ def refused(path: Path, message: str, reading: ImageReading = RGB) -> None:
 def test_plain_pictures_are_read_as_ever(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"x y{suffix}"
     Image.fromarray(PICTURE).save(path)
-    np.testing.assert_array_equal(RGB.read(path), read_image(path))
+    np.testing.assert_array_equal(RGB.read(path), decode_image(path.read_bytes(), path))
     assert RGB.read(path).flags.writeable
 
 
@@ -240,7 +240,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
             raise ImportError(name)
         return real(name, package)
 
-    monkeypatch.setattr("faircl.data.deep_images.import_module", load)
+    monkeypatch.setattr("faircl.data.multiband_images.import_module", load)
 
 
 def test_without_tifffile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def test_counts_agree_with_pillow(high, wide, seed, mode, optimize):
         assert found.size == (high, wide)
     counted = MaskCoding(255).count(data, Path("x.png"))
     assert counted.pixels.tolist() == np.bincount(values.ravel(), minlength=256)[:255].tolist()
-    assert counted.void == int((values == 255).sum())
+    assert counted.ignored == int((values == 255).sum())
 
 
 def test_counting_is_short_by_palette_pngs_and_not_by_others(tmp_path):

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faircl.data.count_cache import CountCache, cache_folder
-from faircl.data.counting_pool import CHUNK, look_in_processes
-from faircl.data.label_index import FEW, index_labels
+from faircl.data.cache_files import cache_folder
+from faircl.data.count_cache import CountCache
+from faircl.data.counting_pool import CHUNK, count_in_processes
+from faircl.data.label_index import MIN_FOR_PROCESSES, index_labels
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import ColourTable, write_mask
 from faircl.errors import UserError
@@ -43,7 +44,7 @@ def check(index, masks) -> None:
     for row, mask in enumerate(masks):
         flat = mask.ravel().tolist()
         assert index.pixels[row].tolist() == [flat.count(c) for c in range(4)]
-        assert index.void[row] == flat.count(255)
+        assert index.ignored[row] == flat.count(255)
         assert index.sizes[row].tolist() == list(mask.shape)
 
 
@@ -51,7 +52,7 @@ def refuse(*_):
     raise AssertionError("a mask was counted again")
 
 
-@pytest.mark.parametrize("count", [1, 5, FEW + CHUNK + 3])
+@pytest.mark.parametrize("count", [1, 5, MIN_FOR_PROCESSES + CHUNK + 3])
 def test_counts_equal_a_plain_loop_the_first_time_and_the_second(count, cache, tmp_path, monkeypatch):
     masks = make(tmp_path / "data", count)
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
@@ -87,8 +88,8 @@ def test_another_meaning_of_the_same_bytes_is_counted_anew(cache, tmp_path):
         assert index_labels(FolderData(root), "train").pixels.tolist() == [pixels]
     (root / "classes.txt").write_text("x 255 0 0\ny 0 0 255\n")
     with pytest.raises(UserError, match=r"colour \(0, 255, 0\)"):
-        index_labels(FolderData(root, void_colour=None), "train")
-    assert index_labels(FolderData(root, void_colour=(0, 255, 0)), "train").void.tolist() == [1]
+        index_labels(FolderData(root, ignore_colour=None), "train")
+    assert index_labels(FolderData(root, ignore_colour=(0, 255, 0)), "train").ignored.tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
 
 
 def test_a_broken_mask_among_many_is_one_sentence(cache, tmp_path):
-    make(tmp_path / "data", FEW + 5)
+    make(tmp_path / "data", MIN_FOR_PROCESSES + 5)
     (tmp_path / "data/masks/train/0200.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
     with pytest.raises(UserError, match=r"0200\.png cannot be decoded"):
         index_labels(FolderData(tmp_path / "data"), "train")
@@ -153,23 +154,23 @@ class Local(FolderData):
 
 
 def test_a_reader_that_cannot_be_sent_is_used_here(cache, tmp_path):
-    masks = make(tmp_path / "data", FEW + 1)
+    masks = make(tmp_path / "data", MIN_FOR_PROCESSES + 1)
     data = Local(tmp_path / "data")
-    assert look_in_processes(data, "train", data.ids("train"), (), lambda: None) is None
+    assert count_in_processes(data, "train", data.ids("train"), (), lambda: None) is None
     check(index_labels(data, "train"), masks)
 
 
 def test_a_worker_that_is_killed_does_not_lose_a_mask(cache, tmp_path, monkeypatch):
-    masks = make(tmp_path / "data", FEW + 1)
+    masks = make(tmp_path / "data", MIN_FOR_PROCESSES + 1)
     dead = "import sys; sys.stdin.buffer.read(1); sys.exit(1)"
     monkeypatch.setattr("faircl.data.counting_pool._WORKER", dead.replace("{", "{{"))
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
 
 
 def test_a_worker_that_dies_between_two_chunks(cache, tmp_path, monkeypatch):
-    masks = make(tmp_path / "data", FEW + 1)
-    dies = "import sys; sys.path[:] = {path!r}; from faircl.data import counting_pool as p; a = p._answer; "
-    dies += "p._answer = lambda sink, value: a(sink, value) or (isinstance(value, list) and sys.exit(0)); p.serve()"
+    masks = make(tmp_path / "data", MIN_FOR_PROCESSES + 1)
+    dies = "import sys; sys.path[:] = {path!r}; from faircl.data import counting_pool as p; a = p._send; "
+    dies += "p._send = lambda sink, value: a(sink, value) or (isinstance(value, list) and sys.exit(0)); p.run_worker()"
     monkeypatch.setattr("faircl.data.counting_pool._WORKER", dies)
     check(index_labels(FolderData(tmp_path / "data"), "train"), masks)
 
@@ -227,14 +228,14 @@ def test_workers_know_nothing_of_torch():
 
 
 def test_a_script_without_a_main_guard(cache, tmp_path):
-    make(tmp_path / "data", FEW + 1)
+    make(tmp_path / "data", MIN_FOR_PROCESSES + 1)
     script = tmp_path / "script.py"
     script.write_text(
         "from faircl.readers.folder import FolderData\nfrom faircl.data.label_index import index_labels\n"
         f"print(len(index_labels(FolderData({str(tmp_path / 'data')!r}), 'train').ids))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert (done.stdout.strip(), done.stderr) == (str(FEW + 1), "")
+    assert (done.stdout.strip(), done.stderr) == (str(MIN_FOR_PROCESSES + 1), "")
 
 
 # ---- codings
@@ -248,7 +249,7 @@ def coded(tmp_path, coding, values, palette=None):
     data = (tmp_path / "m.png").read_bytes()
     mask, counted = coding.decode(data, tmp_path / "m.png"), coding.count(data, tmp_path / "m.png")
     assert counted.pixels.tolist() == [(mask == c).sum() for c in range(coding.classes)]
-    assert counted.void == (mask == np.iinfo(mask.dtype).max).sum()
+    assert counted.ignored == (mask == np.iinfo(mask.dtype).max).sum()
     return mask.tolist()
 
 
@@ -274,7 +275,7 @@ def test_many_classes_and_sixteen_bits(tmp_path):
     assert coded(tmp_path, coding, np.array([[0, 299, 65535, 255]], np.uint16)) == [[0, 299, 65535, 255]]
     assert coded(tmp_path, coding, np.array([[0, 7, 255]], np.uint8)) == [[0, 7, 65535]]
     assert coded(tmp_path, MaskCoding(3), np.array([[0, 2, 65535, 255]], np.uint16)) == [[0, 2, 255, 255]]
-    few = MaskCoding(300, ColourTable({(0, 0, 0): 0, (9, 9, 9): 1}, (1, 1, 1)))  # void is 255 in its table, not here
+    few = MaskCoding(300, ColourTable({(0, 0, 0): 0, (9, 9, 9): 1}, (1, 1, 1)))  # ignore is 255 in its table, not here
     assert coded(tmp_path, few, np.array([[0, 1, 2]], np.uint8), [0, 0, 0, 1, 1, 1, 9, 9, 9]) == [[0, 65535, 1]]
 
 
@@ -283,7 +284,7 @@ def test_fingerprints_tell_codings_apart():
     codings = [
         MaskCoding(3),
         MaskCoding(4),
-        MaskCoding(3, void=False),
+        MaskCoding(3, has_ignore=False),
         MaskCoding(3, values=table),
         MaskCoding(3, values=table[::-1].copy()),
         MaskCoding(3, ColourTable({(0, 0, 0): 0})),

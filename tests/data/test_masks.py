@@ -11,23 +11,26 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from PIL import Image
 
 from faircl.data.masks import (
+    IGNORE_COLOUR,
     MAX_UINT8_CLASSES,
-    VOID_COLOUR,
     ColourTable,
     colour_mask,
     decode_mask,
     fit_mask,
-    open_raster,
-    read_mask,
     voc_palette,
     write_mask,
 )
+from faircl.data.raster_files import open_raster
 from faircl.errors import UserError
 
 IDS = np.array([[0, 1, 2], [255, 2, 1]], np.uint8)
 COLOURS = {(0, 0, 0): 0, (128, 0, 0): 1, (0, 128, 0): 2}
 RGB = np.array([[[0, 0, 0], [128, 0, 0], [0, 128, 0]], [[224, 224, 192], [0, 128, 0], [128, 0, 0]]], np.uint8)
-TABLE = ColourTable(COLOURS, void_colour=VOID_COLOUR)
+TABLE = ColourTable(COLOURS, ignore_colour=IGNORE_COLOUR)
+
+
+def read_mask(path: Path, classes: int, colours: ColourTable | None = None) -> np.ndarray:
+    return fit_mask(decode_mask(path, colours), classes)
 
 
 def save(path: Path, image: Image.Image, **options: object) -> Path:
@@ -112,7 +115,7 @@ def test_rgb_decoding_equals_a_plain_loop() -> None:
 
 def test_many_colours_give_uint16() -> None:
     colours = {(id // 256, id % 256, 9): id for id in range(300)}
-    mask = ColourTable(colours, void_colour=(1, 1, 1)).decode(np.array([[[1, 43, 9], [1, 1, 1]]], np.uint8))
+    mask = ColourTable(colours, ignore_colour=(1, 1, 1)).decode(np.array([[[1, 43, 9], [1, 1, 1]]], np.uint8))
     assert mask.dtype == np.uint16
     assert mask.tolist() == [[299, 65535]]
 
@@ -121,7 +124,7 @@ def test_colour_table_is_picklable() -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(TABLE)).decode(RGB), IDS)
 
 
-# ---- depth and void
+# ---- depth and ignore value
 
 
 @pytest.mark.parametrize(
@@ -147,13 +150,15 @@ def test_depth_follows_the_number_of_classes(dtype, classes, stored, expected, e
     st.integers(1, 400),
 )
 def test_fit_agrees_with_a_plain_loop(mask: np.ndarray, classes: int) -> None:
-    voids = {255 if mask.dtype == np.uint8 else 65535} | ({255} if classes <= MAX_UINT8_CLASSES else set())
-    out_void = 255 if classes <= MAX_UINT8_CLASSES else 65535
-    if any(v >= classes and v not in voids for v in mask.ravel().tolist()):
+    ignored = {255 if mask.dtype == np.uint8 else 65535} | ({255} if classes <= MAX_UINT8_CLASSES else set())
+    out_ignore = 255 if classes <= MAX_UINT8_CLASSES else 65535
+    if any(v >= classes and v not in ignored for v in mask.ravel().tolist()):
         with pytest.raises(UserError, match=f"{classes} classes"):
             fit_mask(mask, classes)
     else:
-        assert fit_mask(mask, classes).tolist() == [[out_void if v in voids else v for v in r] for r in mask.tolist()]
+        assert fit_mask(mask, classes).tolist() == [
+            [out_ignore if v in ignored else v for v in r] for r in mask.tolist()
+        ]
 
 
 # ---- writing and painting
@@ -181,7 +186,7 @@ def test_voc_palette_against_the_published_colours() -> None:
     published = {0: (0, 0, 0), 1: (128, 0, 0), 7: (128, 128, 128), 8: (64, 0, 0), 15: (192, 128, 128), 20: (0, 64, 128)}
     palette = voc_palette(256)
     assert {id: tuple(palette[id].tolist()) for id in published} == published
-    assert tuple(palette[255].tolist()) == VOID_COLOUR
+    assert tuple(palette[255].tolist()) == IGNORE_COLOUR
     assert len(np.unique(voc_palette(65536), axis=0)) == 65536
 
 
@@ -191,7 +196,7 @@ def test_colour_mask() -> None:
     painted = colour_mask(deep, np.array([[0, 0, 0], [5, 6, 7]], np.uint8))
     assert painted.shape == (1, 3, 3)
     assert painted.dtype == np.uint8
-    assert painted[0].tolist() == [[5, 6, 7], voc_palette(301)[300].tolist(), list(VOID_COLOUR)]
+    assert painted[0].tolist() == [[5, 6, 7], voc_palette(301)[300].tolist(), list(IGNORE_COLOUR)]
 
 
 # ---- errors
@@ -211,8 +216,8 @@ def test_unknown_colour_names_colour_position_and_count(tmp_path: Path) -> None:
 
 
 def test_void_colour_of_a_class() -> None:
-    with pytest.raises(UserError, match=r"\(128, 0, 0\) is given both to class 1 and to void"):
-        ColourTable(COLOURS, void_colour=(128, 0, 0))
+    with pytest.raises(UserError, match=r"\(128, 0, 0\) is given both to class 1 and to ignored pixels"):
+        ColourTable(COLOURS, ignore_colour=(128, 0, 0))
 
 
 def test_rgb_without_colours(tmp_path: Path) -> None:
@@ -239,9 +244,11 @@ def test_value_beyond_the_classes() -> None:
         UserError, match=r"a\.png holds value 2 in 2 pixels, but the class list has 2 classes, ids 0 to 1"
     ):
         fit_mask(IDS, 2, "a.png")
-    with pytest.raises(UserError, match=r"value 1 in 2 pixels \(and 1 more such values\).*write 255 for void"):
+    with pytest.raises(
+        UserError, match=r"value 1 in 2 pixels \(and 1 more such values\).*write 255 for ignored pixels"
+    ):
         fit_mask(IDS, 1)
-    with pytest.raises(UserError, match=r"value 300 in 1 pixels.*write 65535 for void"):
+    with pytest.raises(UserError, match=r"value 300 in 1 pixels.*write 65535 for ignored pixels"):
         fit_mask(np.array([[300]], np.uint16), 300)
 
 
@@ -314,7 +321,7 @@ def test_missing_folder_and_forbidden_files(tmp_path: Path, monkeypatch: pytest.
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(
-        "faircl.data.masks._without_waiting", forbid
+        "faircl.data.raster_files._open_nonblocking", forbid
     )  # chmod does not stop root, as which tests may run
     with pytest.raises(UserError, match=r"Cannot read mask .*no\.png: Permission denied; check its permissions"):
         decode_mask(tmp_path / "no.png")

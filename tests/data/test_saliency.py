@@ -8,8 +8,8 @@ from PIL import Image
 from faircl.data.saliency import SaliencyMaps
 from faircl.errors import UserError
 from faircl.labels import IGNORE
-from faircl.loading.batch import SentBatch
-from faircl.loading.loader import Augmentation, StepDataset
+from faircl.loading.batch import PackedBatch
+from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.readers.base import FolderConfig, SceneConfig
 from faircl.readers.scenes import SceneData
 
@@ -105,10 +105,10 @@ def test_salient_pixels_go_through_crops_flips_and_padding_exactly_as_labels_do(
     dataset = StepDataset(data, "train", images, identity, None, augmentation, 0, 0, auxiliary=SaliencyMaps(tmp_path))
     seen = padded = 0
     for draw in range(0, 60, 4):
-        batch = SentBatch.collate([dataset[draw + k, k] for k in range(4)]).prepared()
+        batch = PackedBatch.collate([dataset[draw + k, k] for k in range(4)]).to_batch()
         assert batch.auxiliary.dtype == torch.bool
         assert torch.equal(batch.auxiliary, batch.labels == 2)
-        assert torch.equal(batch.to(torch.device("cpu")).auxiliary, batch.auxiliary)
+        assert torch.equal(batch.to(torch.device("cpu")).salient, batch.auxiliary)
         seen += bool(batch.auxiliary.any())
         padded += bool((batch.labels == IGNORE).any())
     assert seen > 10

@@ -8,7 +8,7 @@ from faircl.config.schema import TrainConfig
 from faircl.engine.reevaluate import evaluate_again
 from faircl.engine.runtime import make_fabric, memory_in_words, only_first, process_settings, smallest_share
 from faircl.errors import UserError
-from faircl.progress import Silence
+from faircl.progress import SilentReporter
 
 
 def test_double_precision_holds_from_end_to_end(tiny_train, silent, tmp_path):
@@ -73,7 +73,7 @@ def test_only_the_first_process_speaks(silent, monkeypatch):
     assert only_first(reporter) is reporter
     monkeypatch.setattr("faircl.engine.runtime.rank", lambda: 1)
     quiet = only_first(reporter)
-    assert isinstance(quiet, Silence)
+    assert isinstance(quiet, SilentReporter)
     quiet.say("nothing")
     with quiet.task("nothing", 3) as task:
         task.advance("nothing")

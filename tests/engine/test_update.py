@@ -7,7 +7,7 @@ from faircl.config.schema import OptimConfig, TrainConfig
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import make_fabric
 from faircl.engine.update import Updater, without_gradient
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses import upsampled_cross_entropy
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.methods.needs import Needs

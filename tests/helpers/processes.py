@@ -45,13 +45,13 @@ def start(world, work, *args):
 
 
 def _one(rank, world, port, work, args, folder):
-    from faircl.distributed import join, leave
+    from faircl.distributed import destroy_process_group, init_process_group
 
     os.environ |= environment(rank, world, port)
     torch.set_num_threads(1)
-    join()
+    init_process_group()
     Path(folder, str(rank)).write_bytes(pickle.dumps(work(*args)))
-    leave()
+    destroy_process_group()
 
 
 class Left(NamedTuple):

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.base import ScannedBatch, StepContext
 from faircl.methods.state import MethodState, method_state
 from faircl.models.small import Small, SmallConfig

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from faircl.data.colour_masks import ColourCoding
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import ColourTable
-from faircl.data.painted_masks import PaintedCoding
 from faircl.data.sample import Classes, Sample
 from faircl.integrity.check import check_data
-from faircl.integrity.faults import refused_mask
 from faircl.integrity.findings import KINDS, Report
+from faircl.integrity.pair_check import explain_refused_mask
 from faircl.readers.ade import AdeData
 from faircl.readers.folder import FolderData
 from faircl.readers.scenes import SceneData
@@ -165,10 +165,10 @@ def test_a_mask_counts_although_its_image_is_broken(root):
 def test_what_a_mask_is_refused_for_depends_on_what_was_expected(tmp_path):
     grey = io.BytesIO()
     Image.fromarray(np.repeat(MASK[..., None], 3, axis=2)).save(grey, format="PNG")
-    painted = PaintedCoding(3, ColourTable({(0, 0, 0): 0}))
-    assert refused_mask(grey.getvalue(), tmp_path, MaskCoding(3), "Why.")[0] == "grey-rgb-mask"
-    assert refused_mask(grey.getvalue(), tmp_path, painted, "Why.") == ("unknown-colours", "Why.")
-    assert refused_mask(grey.getvalue(), tmp_path, None, "Why.") == ("unknown-ids", "Why.")
+    painted = ColourCoding(3, ColourTable({(0, 0, 0): 0}))
+    assert explain_refused_mask(grey.getvalue(), tmp_path, MaskCoding(3), "Why.")[0] == "grey-rgb-mask"
+    assert explain_refused_mask(grey.getvalue(), tmp_path, painted, "Why.") == ("unknown-colours", "Why.")
+    assert explain_refused_mask(grey.getvalue(), tmp_path, None, "Why.") == ("unknown-ids", "Why.")
 
 
 def ade(root: Path, values: list[int]) -> AdeData:

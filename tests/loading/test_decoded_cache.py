@@ -13,8 +13,9 @@ from test_loader import IDENTITY, Painted, counted
 
 from faircl.errors import UserError
 from faircl.loading import decoded_cache as decoded
-from faircl.loading.decoded_cache import SamplesInMemory, SamplesOnDisk
-from faircl.loading.loader import Augmentation, StepDataset, train_loader
+from faircl.loading.decoded_cache import DiskCache, MemoryCache
+from faircl.loading.loader import train_loader
+from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.readers.folder import FolderData
 
 
@@ -43,8 +44,8 @@ class Counting:
         return self.data.read(split, id)
 
 
-def in_memory(data) -> SamplesInMemory:
-    return SamplesInMemory(data, "train", data.ids("train"), lambda: None)
+def in_memory(data) -> MemoryCache:
+    return MemoryCache(data, "train", data.ids("train"), lambda: None)
 
 
 def assert_same_samples(one, other):
@@ -66,9 +67,9 @@ def test_batches_do_not_depend_on_the_cache(folder, tmp_path, workers):
     plain = StepDataset(
         folder, "train", tuple(folder.ids("train")), IDENTITY, None, Augmentation(24, (0.5, 2.0), True, 0.2), 0, 0
     )
-    expected = [batch.prepared() for batch in train_loader(plain, counted(7, 4, 5), 0)]
-    for data in (in_memory(folder), SamplesOnDisk(folder, tmp_path), SamplesOnDisk(folder, tmp_path)):
-        found = [batch.prepared() for batch in train_loader(replace(plain, data=data), counted(7, 4, 5), workers)]
+    expected = [batch.to_batch() for batch in train_loader(plain, counted(7, 4, 5), 0)]
+    for data in (in_memory(folder), DiskCache(folder, tmp_path), DiskCache(folder, tmp_path)):
+        found = [batch.to_batch() for batch in train_loader(replace(plain, data=data), counted(7, 4, 5), workers)]
         for one, other in zip(found, expected, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(one[:2], other[:2], strict=True))
     assert len(kept_files(tmp_path / "decoded")) == 7  # written by workers, by whichever came first
@@ -77,7 +78,7 @@ def test_batches_do_not_depend_on_the_cache(folder, tmp_path, workers):
 def test_memory_decodes_every_sample_once_and_keeps_it():
     counting, told = Counting(Painted()), []
     ids = Painted().ids("train")
-    kept = SamplesInMemory(counting, "train", ids[:5], lambda: told.append(1))
+    kept = MemoryCache(counting, "train", ids[:5], lambda: told.append(1))
     assert (sorted(counting.reads), len(told)) == (sorted(ids[:5]), 5)
     for id in (*ids[:5], *ids[:5]):
         kept.read("train", id)
@@ -89,12 +90,12 @@ def test_memory_decodes_every_sample_once_and_keeps_it():
 def test_a_process_that_is_not_forked_gets_the_reader_without_its_samples():
     full = in_memory(Painted())
     again = pickle.loads(pickle.dumps(full))
-    assert (len(full._kept), again._kept) == (7, {})
+    assert (len(full._samples), again._samples) == (7, {})
     assert_same_samples(again, Painted())
 
 
 def test_too_little_memory_is_a_sentence(monkeypatch, tmp_path):
-    monkeypatch.setattr(decoded, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(decoded, "_MEMINFO", tmp_path / "meminfo")
     in_memory(Painted())  # where the machine does not tell, nothing is refused
     (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nMemAvailable: 20 kB\n")
     with pytest.raises(UserError, match=r"need about 0\.0 GB and 0\.0 GB are free on this machine; set it to disk"):
@@ -105,8 +106,8 @@ def test_too_little_memory_is_a_sentence(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("limit", "fits"), [("20000", False), ("40000", True), ("max", True)])
 def test_a_containers_memory_is_all_there_is(limit, fits, monkeypatch, tmp_path):
-    monkeypatch.setattr(decoded, "_MEMORY", tmp_path / "meminfo")
-    monkeypatch.setattr(decoded, "_CONTAINER", tmp_path)
+    monkeypatch.setattr(decoded, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(decoded, "_CGROUP", tmp_path)
     (tmp_path / "meminfo").write_text("MemAvailable: 4000 kB\n")
     (tmp_path / "memory.max").write_text(f"{limit}\n")
     (tmp_path / "memory.current").write_text("15000\n")
@@ -119,7 +120,7 @@ def test_a_containers_memory_is_all_there_is(limit, fits, monkeypatch, tmp_path)
 
 
 def test_disk_gives_the_same_samples_and_then_reads_no_image_again(folder, tmp_path, monkeypatch):
-    disk = SamplesOnDisk(folder, tmp_path)
+    disk = DiskCache(folder, tmp_path)
     assert_same_samples(disk, folder)
     monkeypatch.setattr("faircl.data.mask_coding.MaskCoding.decode", None)
     monkeypatch.setattr("faircl.data.images.decode_image", None)
@@ -131,7 +132,7 @@ def test_masks_of_two_bytes_stay_so(folder, tmp_path):
     (folder.root / "classes.txt").write_text("\n".join(f"c{k}" for k in range(300)))
     deep = FolderData(folder.root)
     Image.fromarray(np.full((20, 30), 299, np.uint16)).save(folder.root / "masks/train/train0.png")
-    disk = SamplesOnDisk(deep, tmp_path)
+    disk = DiskCache(deep, tmp_path)
     for _ in range(2):
         assert disk.read("train", "train0").mask.dtype == np.uint16
         assert disk.read("train", "train0").mask[3, 4] == 299
@@ -139,7 +140,7 @@ def test_masks_of_two_bytes_stay_so(folder, tmp_path):
 
 @pytest.mark.parametrize("kind", ["images", "masks"])
 def test_a_changed_file_is_decoded_anew(folder, tmp_path, kind):
-    disk = SamplesOnDisk(folder, tmp_path)
+    disk = DiskCache(folder, tmp_path)
     before = disk.read("train", "train0")
     path = folder.root / kind / "train/train0.png"
     Image.fromarray(np.full_like(getattr(before, kind[:-1]), 2)).save(path)
@@ -152,7 +153,7 @@ def test_a_changed_file_is_decoded_anew(folder, tmp_path, kind):
 
 @pytest.mark.parametrize("harm", ["cut", "empty", "other"])
 def test_a_damaged_file_of_the_cache_is_made_again(folder, tmp_path, harm):
-    disk = SamplesOnDisk(folder, tmp_path)
+    disk = DiskCache(folder, tmp_path)
     expected = disk.read("train", "train0")
     (path,) = kept_files(tmp_path / "decoded")
     whole = path.read_bytes()
@@ -168,20 +169,20 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(folder, tmp_path, monkeypa
 
     monkeypatch.setattr(decoded, "_save", full)
     with pytest.raises(UserError, match=r"Cannot keep decoded images in .*decoded: the disk is full \(\d+\.\d GB free"):
-        SamplesOnDisk(folder, tmp_path).read("train", "train0")
+        DiskCache(folder, tmp_path).read("train", "train0")
     assert kept_files(tmp_path / "decoded") == []
 
 
 def test_a_folder_that_cannot_be_written_is_known_beforehand(folder, tmp_path):
-    SamplesOnDisk(folder, tmp_path).check_folder()
+    DiskCache(folder, tmp_path).check_folder()
     assert kept_files(tmp_path / "decoded") == []
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match=r"Cannot keep decoded images in .*file/decoded: the disk is full"):
-        SamplesOnDisk(folder, tmp_path / "file").check_folder()
+        DiskCache(folder, tmp_path / "file").check_folder()
 
 
 def test_a_missing_image_is_named_as_without_a_cache(folder, tmp_path):
-    disk = SamplesOnDisk(folder, tmp_path)
+    disk = DiskCache(folder, tmp_path)
     assert "train0" in disk.ids("train")
     (folder.root / "images/train/train0.png").unlink()
     with pytest.raises(UserError, match=r"Cannot read image .*train0\.png"):
@@ -190,12 +191,12 @@ def test_a_missing_image_is_named_as_without_a_cache(folder, tmp_path):
 
 def test_data_without_files_cannot_be_kept_on_disk():
     with pytest.raises(UserError, match=r"train\.cache is disk, but this data set is not read from"):
-        SamplesOnDisk(Painted())
+        DiskCache(Painted())
 
 
 def test_room_that_cannot_be_seen_is_not_named(tmp_path, monkeypatch):
     from faircl.loading import decoded_cache as decoded
 
-    assert "GB free" in decoded._room(tmp_path / "a" / "b")
+    assert "GB free" in decoded._free_disk(tmp_path / "a" / "b")
     monkeypatch.setattr(decoded.shutil, "disk_usage", lambda path: (_ for _ in ()).throw(PermissionError))
-    assert decoded._room(tmp_path / "a" / "b") == ""
+    assert decoded._free_disk(tmp_path / "a" / "b") == ""

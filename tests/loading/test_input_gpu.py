@@ -7,20 +7,20 @@ import torch
 from test_loader import counted, dataset
 from test_windows import CPU, rich
 
-from faircl.loading.device_cache import ResidentImages
+from faircl.loading.device_cache import DeviceCache
 from faircl.loading.loader import train_loader
-from faircl.loading.prefetch import prepared_on
+from faircl.loading.prefetch import prefetch_to_device
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 BATCHES = 24
 
 
 def batches(data, device, workers=0):
-    return prepared_on(train_loader(data, counted(7, 4, BATCHES), workers, pin=device.type == "cuda"), device)
+    return prefetch_to_device(train_loader(data, counted(7, 4, BATCHES), workers, pin=device.type == "cuda"), device)
 
 
 def resident(data, device):
-    return prepared_on(ResidentImages(data, device, lambda: None).batches(counted(7, 4, BATCHES)), device)
+    return prefetch_to_device(DeviceCache(data, device, lambda: None).batches(counted(7, 4, BATCHES)), device)
 
 
 def assert_close(found, expected, levels):
@@ -46,7 +46,7 @@ def test_augmented_by_workers(make, workers):
 @pytest.mark.parametrize("make", [dataset, rich])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_resampled_on_the_gpu(make, workers):
-    cut = replace(make(), cut_only=True)
+    cut = replace(make(), resample_on_device=True)
     levels = 1 if make is dataset else 4  # jitter of up to 1.3³ makes more of a level
     assert_close(batches(cut, torch.device("cuda"), workers), batches(make(), CPU), levels)
 

@@ -3,7 +3,7 @@
 import pytest
 from run_files import records, states
 
-from faircl.data.count_cache import cache_folder
+from faircl.data.cache_files import cache_folder
 from faircl.errors import UserError
 
 NOISY = ("train.jitter=0.3", "train.later_epochs=0.4")

@@ -9,19 +9,14 @@ import torch
 from faircl.data.sample import Classes, Sample
 from faircl.errors import UserError
 from faircl.labels import IGNORE
-from faircl.loading.batch import SentBatch
-from faircl.loading.compact_labels import widen
-from faircl.loading.loader import (
-    AssignedLabels,
-    Augmentation,
-    Batch,
-    StepDataset,
-    WholeImages,
-    same_size_batches,
-    train_loader,
-)
-from faircl.loading.samplers import CountedBatches, Shuffled, Stream
+from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.batch import Batch, PackedBatch
+from faircl.loading.compact_labels import expand
+from faircl.loading.loader import train_loader
+from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
+from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.loading.transforms import Crop, jitter
+from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.readers.scenes import SceneData
 
 AUGMENTATION = Augmentation(16, (1, 1), False, 0)
@@ -29,7 +24,7 @@ IDENTITY = np.append(np.arange(254), [IGNORE, IGNORE]).astype(np.uint16)
 
 
 class Painted:
-    """Images in the colours of their masks; sizes differ from image to image. The last id is void in a corner."""
+    """Images in the colours of their masks; sizes differ from image to image. A corner is ignored."""
 
     classes = Classes(tuple(f"c{i}" for i in range(9)), background=True)
     sizes = ((20, 30), (20, 30), (33, 17), (40, 40), (40, 40), (40, 40), (9, 9))
@@ -91,7 +86,7 @@ def test_assigned_labels_go_through_crops_flips_and_padding_exactly_as_labels_do
         item = data[draw, draw % 7]
         assert torch.equal(item.labels, item.assigned)
         assert item.draw == draw
-        padded += bool((widen(item.labels) == IGNORE).any())
+        padded += bool((expand(item.labels) == IGNORE).any())
         flipped += draw_of(data, draw, draw % 7).flip
     assert padded > 20
     assert 60 < flipped < 140  # the test has seen all three
@@ -110,7 +105,7 @@ def test_image_and_labels_of_an_item_are_aligned():
     for draw in range(60):
         item = data[draw, draw % 7]
         assert item.assigned is item.auxiliary is item.gains is None
-        labels = widen(item.labels)
+        labels = expand(item.labels)
         inside = labels != IGNORE
         assert inside.any()
         assert torch.equal(item.image[0][inside].long(), labels[inside] * 20)
@@ -119,8 +114,8 @@ def test_image_and_labels_of_an_item_are_aligned():
 def test_the_steps_table_is_applied_before_augmentation():
     table = np.where(IDENTITY == 3, 1, 0).astype(np.uint16)
     plain, mapped = dataset()[5, 3], dataset(table=table)[5, 3]
-    inside = widen(plain.labels) != IGNORE  # raw void would be 0 under this table
-    assert torch.equal(widen(mapped.labels)[inside], (widen(plain.labels)[inside] == 3).long())
+    inside = expand(plain.labels) != IGNORE  # the raw ignore value would be 0 under this table
+    assert torch.equal(expand(mapped.labels)[inside], (expand(plain.labels)[inside] == 3).long())
 
 
 def test_items_depend_on_seed_step_and_draw_alone():
@@ -144,8 +139,8 @@ def test_an_image_with_a_table_of_its_own_and_without_assigned_labels():
     )
     plain, own = data[0, 0], data[1, 1]
     assert torch.equal(plain.labels, plain.assigned)
-    assert widen(own.labels).unique().tolist() == [3]
-    assert widen(own.assigned).unique().tolist() == [IGNORE]
+    assert expand(own.labels).unique().tolist() == [3]
+    assert expand(own.assigned).unique().tolist() == [IGNORE]
     whole = WholeImages(scenes, "train", ids, IDENTITY, tables={ids[1]: table})
     assert whole[1].labels.unique().tolist() == [3]
     assert len(whole[0].labels.unique()) > 1
@@ -155,7 +150,7 @@ def test_an_image_with_a_table_of_its_own_and_without_assigned_labels():
 
 
 def counted(images=10, batch=4, count=30, seed=0, step=0):
-    return CountedBatches([Stream(Shuffled(images, seed, ("shuffle", step)), batch)], count)
+    return StepBatchSampler([Stream(ShuffledOrder(images, seed, ("shuffle", step)), batch)], count)
 
 
 def batches(**options):
@@ -202,7 +197,7 @@ def test_batches_do_not_depend_on_workers():
     one, two = (list(train_loader(data, counted(6, 4, 5, 3, 1), workers=workers)) for workers in (0, 2))
     assert len(one) == len(two) == 5
     for a, b in zip(one, two, strict=True):
-        a, b = a.prepared(), b.prepared()
+        a, b = a.to_batch(), b.to_batch()
         assert all(torch.equal(x, y) for x, y in zip(a[:4], b[:4], strict=True))
         assert torch.equal(a.labels, a.assigned)
 
@@ -227,9 +222,9 @@ def test_a_mistake_in_a_worker_is_one_sentence(workers):
 
 def test_prepared_batches_have_the_types_methods_want():
     (batch,) = train_loader(dataset(), counted(7, 3, 1), workers=0)
-    image, labels, assigned, *_ = batch.parcel.tensors()
+    image, labels, assigned, *_ = batch.packed.tensors()
     assert (image.dtype, labels.dtype, assigned) == (torch.uint8, torch.uint8, None)
-    ready = batch.prepared()
+    ready = batch.to_batch()
     assert isinstance(ready, Batch)
     assert ready.image.dtype == torch.float32
     assert ready.image.is_contiguous()
@@ -243,7 +238,7 @@ def test_prepared_batches_have_the_types_methods_want():
 
 def test_draws_tell_every_item_of_a_step_from_every_other():
     # 7 images in batches of 5: an image comes twice within a batch, and its crops are still two draws.
-    found = torch.cat([batch.prepared().draws for batch in train_loader(dataset(), counted(7, 5, 6), workers=0)])
+    found = torch.cat([batch.to_batch().draws for batch in train_loader(dataset(), counted(7, 5, 6), workers=0)])
     assert found.tolist() == list(range(30))
 
 
@@ -254,11 +249,11 @@ def test_labels_beyond_a_byte_and_void_survive_the_way():
     data = StepDataset(**{**data.__dict__, "tables": {data.images[3]: wide}})
     for group in ([0, 3], [3, 4]):
         items = [data[k, k] for k in group]
-        batch = SentBatch.collate(items)
-        assert batch.parcel.tensors()[1].dtype == torch.int16
-        ready = batch.prepared().labels
+        batch = PackedBatch.collate(items)
+        assert batch.packed.tensors()[1].dtype == torch.int16
+        ready = batch.to_batch().labels
         for place, k in enumerate(group):
-            raw = widen(dataset()[k, k].labels)
+            raw = expand(dataset()[k, k].labels)
             shift = 300 if k == 3 else 0
             assert torch.equal(ready[place], torch.where(raw == IGNORE, raw, raw + shift))
             assert (ready[place] < IGNORE).any()
@@ -266,13 +261,13 @@ def test_labels_beyond_a_byte_and_void_survive_the_way():
 
 def test_jitter_of_a_batch_is_drawn_by_its_items():
     (plain,), (coloured,) = (list(train_loader(dataset(jitter=s), counted(7, 3, 1), 0)) for s in (0.0, 0.4))
-    image, _, _, _, _, gains = coloured.parcel.tensors()
-    assert torch.equal(image, plain.parcel.tensors()[0])
-    assert plain.parcel.tensors()[-1] is None
+    image, _, _, _, _, gains = coloured.packed.tensors()
+    assert torch.equal(image, plain.packed.tensors()[0])
+    assert plain.packed.tensors()[-1] is None
     assert gains.shape == (3, 5)
-    ready = coloured.prepared()
+    ready = coloured.to_batch()
     assert torch.equal(ready.image, jitter(image.permute(0, 3, 1, 2), gains) / 255)
-    assert torch.equal(ready.labels, plain.prepared().labels)
+    assert torch.equal(ready.labels, plain.to_batch().labels)
 
 
 # ---- whole images

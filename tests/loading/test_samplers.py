@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from faircl.loading.samplers import CountedBatches, RareFirst, Shuffled, Stream
+from faircl.loading.samplers import RareClassOrder, ShuffledOrder, StepBatchSampler, Stream
 
 PIXELS = np.array([[90, 0, 0], [80, 10, 0], [0, 0, 5], [70, 0, 0], [0, 0, 0]])
 
 
 def rare(temperature=0.3, seed=0, step=0):
-    return RareFirst(PIXELS, temperature, seed, step)
+    return RareClassOrder(PIXELS, temperature, seed, step)
 
 
 def test_chances_follow_the_formula():
@@ -42,14 +42,14 @@ def test_repeatable_and_counted():
 
 
 def test_absent_classes_are_no_trouble():
-    order = RareFirst(np.array([[4, 0], [6, 0]]), 0.01, 0, 0)
+    order = RareClassOrder(np.array([[4, 0], [6, 0]]), 0.01, 0, 0)
     assert order.chance.tolist() == [1.0]
     assert set(order.epoch(0).tolist()) <= {0, 1}
 
 
 def test_batches_of_two_streams():
-    streams = [Stream(Shuffled(6, 0, ("shuffle", 1)), 3), Stream(Shuffled(2, 0, ("memory", 1)), 1, first=6)]
-    batches = list(CountedBatches(streams, 8))
+    streams = [Stream(ShuffledOrder(6, 0, ("shuffle", 1)), 3), Stream(ShuffledOrder(2, 0, ("memory", 1)), 1, first=6)]
+    batches = list(StepBatchSampler(streams, 8))
     flat = [pair for batch in batches for pair in batch]
     assert [draw for draw, _ in flat] == list(range(32))
     assert all([index >= 6 for _, index in batch] == [False, False, False, True] for batch in batches)

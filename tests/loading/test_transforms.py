@@ -241,7 +241,7 @@ def test_jitter_changes_colours_within_its_strength_and_keeps_type():
 @given(crops, st.integers(1, 20), st.integers(1, 20))
 def test_a_crop_of_the_part_it_shows_is_the_crop_of_the_image(crop, height, width):
     mask = random_mask(height, width)
-    place, part = crop.within(mask.shape)
+    place, part = crop.clip_to(mask.shape)
     np.testing.assert_array_equal(part.mask(mask[place]), crop.mask(mask))
     assert torch.equal(part.image(painted(mask)[place]), crop.image(painted(mask)))
 

@@ -10,11 +10,12 @@ from test_loader import IDENTITY, Painted, as_assigned, counted, dataset
 
 from faircl.errors import UserError
 from faircl.labels import IGNORE
-from faircl.loading.device_cache import ResidentImages
-from faircl.loading.loader import Augmentation, StepDataset, train_loader
-from faircl.loading.prefetch import prepared_on
+from faircl.loading.device_cache import DeviceCache
+from faircl.loading.loader import train_loader
+from faircl.loading.prefetch import prefetch_to_device
+from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.loading.transforms import Crop
-from faircl.loading.windows import SentWindows
+from faircl.loading.windows import PackedWindows
 
 CPU = torch.device("cpu")
 
@@ -36,7 +37,7 @@ def rich(crop=24) -> StepDataset:
 
 
 def batches(data, workers=0, count=6):
-    return list(prepared_on(train_loader(data, counted(7, 4, count), workers), CPU))
+    return list(prefetch_to_device(train_loader(data, counted(7, 4, count), workers), CPU))
 
 
 def assert_same(found, expected):
@@ -53,15 +54,15 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("make", [dataset, rich])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_cut_by_workers_and_resampled_here_bit_for_bit(make, workers):
-    assert_same(batches(replace(make(), cut_only=True), workers), batches(make()))
+    assert_same(batches(replace(make(), resample_on_device=True), workers), batches(make()))
 
 
 @pytest.mark.parametrize("make", [dataset, rich])
 def test_cut_out_of_resident_images_bit_for_bit(make):
     done = []
-    resident = ResidentImages(make(), CPU, lambda: done.append(1))
+    resident = DeviceCache(make(), CPU, lambda: done.append(1))
     assert len(done) == 7
-    assert_same(list(prepared_on(resident.batches(counted(7, 4, 6)), CPU)), batches(make()))
+    assert_same(list(prefetch_to_device(resident.batches(counted(7, 4, 6)), CPU)), batches(make()))
 
 
 def test_the_cases_are_there():
@@ -72,24 +73,26 @@ def test_the_cases_are_there():
 
 
 def test_nothing_outside_the_image_is_sent_and_small_windows_are_small():
-    data = replace(dataset(scale=(0.25, 0.25)), cut_only=True)  # windows of 96 pixels around images of at most 40
+    data = replace(
+        dataset(scale=(0.25, 0.25)), resample_on_device=True
+    )  # windows of 96 pixels around images of at most 40
     window = data[0, 6]
     assert window.image.shape == (9, 9, 3)
-    assert SentWindows.collate([window]).parcel.buffer.numel() < 9 * 9 * 4 + 128
-    data = replace(dataset(scale=(2.0, 2.0)), cut_only=True)
+    assert PackedWindows.collate([window]).packed.buffer.numel() < 9 * 9 * 4 + 128
+    data = replace(dataset(scale=(2.0, 2.0)), resample_on_device=True)
     assert data[0, 3].image.shape == (12, 12, 3)
 
 
 def test_windows_survive_a_pipe():
-    data = replace(rich(), cut_only=True)
-    sent = SentWindows.collate([data[k, k] for k in range(7)])
+    data = replace(rich(), resample_on_device=True)
+    sent = PackedWindows.collate([data[k, k] for k in range(7)])
     again = pickle.loads(pickle.dumps(sent))
-    assert_same([again.prepared()], [sent.prepared()])
+    assert_same([again.to_batch()], [sent.to_batch()])
 
 
 def test_windows_that_do_not_fit_the_ring_are_sent_all_the_same(monkeypatch):
     monkeypatch.setattr(StepDataset, "item_bytes", 100)
-    assert_same(batches(replace(rich(), cut_only=True), 2), batches(rich()))
+    assert_same(batches(replace(rich(), resample_on_device=True), 2), batches(rich()))
     assert_same(batches(rich(), 2), batches(rich()))
 
 
@@ -115,11 +118,11 @@ def test_a_gpu_without_room_is_a_sentence(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 8 * 10**9))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3 * 10**9)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * 10**9)
-    resident._check(1.9e9, torch.device("cuda"))
+    resident._check_device_memory(1.9e9, torch.device("cuda"))
     with pytest.raises(UserError, match=r"about 2\.1 GB and 2\.0 GB of 8\.0 GB are free on the GPU"):
-        resident._check(2.1e9, torch.device("cuda"))
+        resident._check_device_memory(2.1e9, torch.device("cuda"))
     with pytest.raises(UserError, match=r"train\.cache is gpu, .* are free on this machine"):
-        resident._check(1e18, CPU)
+        resident._check_device_memory(1e18, CPU)
 
 
 def test_a_gpu_that_runs_full_is_a_sentence(monkeypatch):
@@ -132,7 +135,7 @@ def test_a_gpu_that_runs_full_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr("faircl.loading.device_cache.as_tensor", full)
     with pytest.raises(UserError, match=r"after 5 of 7 images \(0\.0 GB\) the GPU's memory is full"):
-        ResidentImages(dataset(), CPU, lambda: None)
+        DeviceCache(dataset(), CPU, lambda: None)
 
 
 def test_resident_images_are_packed_whatever_order_a_reader_leaves_them_in(monkeypatch):
@@ -147,8 +150,8 @@ def test_resident_images_are_packed_whatever_order_a_reader_leaves_them_in(monke
     data = replace(rich(), data=Planar(), augmentation=Augmentation(24, (0.3, 2.5), True, 0.0))
     expected = batches(data)
     monkeypatch.setattr("faircl.loading.windows.kernels.usable", lambda tensor: True)
-    resident = ResidentImages(data, CPU, lambda: None)
-    for one, other in zip(prepared_on(resident.batches(counted(7, 4, 6)), CPU), expected, strict=True):
+    resident = DeviceCache(data, CPU, lambda: None)
+    for one, other in zip(prefetch_to_device(resident.batches(counted(7, 4, 6)), CPU), expected, strict=True):
         assert (one.image - other.image).abs().max() <= 1.01 / 255
         assert torch.equal(one.labels, other.labels)
         assert torch.equal(one.assigned, other.assigned)

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from loop_losses import distance, grad_ok, nested
+from processes import start
 
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses.latent import attraction, class_sums, matching, repulsion, sparsity
-from processes import start
 
 CLASSES, WIDTH = 5, 6
 READY = torch.tensor([False, True, True, True, True])

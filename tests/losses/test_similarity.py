@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 import torch.distributed as dist
+from processes import start
 
-from faircl.distributed import global_sum, share_of, world_size
+from faircl.distributed import global_sum, rank_slice, world_size
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses.distillation import distillation
 from faircl.losses.similarity import class_similarity, similarity_distillation
-from processes import start
 
 
 def draw(*shape, seed=0):
@@ -128,7 +128,9 @@ def shared_work():
     new, old = draw(5, 4, 3, 3), draw(5, 2, 3, 3, seed=1)
     labels = torch.randint(4, (5, 3, 3), generator=torch.Generator().manual_seed(2))
     scale = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
-    loss = similarity_distillation(scale * share_of(new), share_of(old), share_of(labels), draw(2, 2, seed=4).abs())
+    loss = similarity_distillation(
+        scale * rank_slice(new), rank_slice(old), rank_slice(labels), draw(2, 2, seed=4).abs()
+    )
     loss.backward()
     return [(global_sum(value) / world_size()).item() for value in (loss, scale.grad)]
 

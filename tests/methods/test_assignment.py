@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from faircl.labels import IGNORE
-from faircl.loading.loader import AssignedLabels
+from faircl.loading.assigned_labels import AssignedLabels
 from faircl.methods.assignment import (
     Assignment,
     RejectingAssigner,

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from processes import start
 from tiny_steps import Run, World
 
-from faircl.distributed import global_sum, share_of, world_size
+from faircl.distributed import global_sum, rank_slice, world_size
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.pod import like_old_logits, local_pod
@@ -282,10 +282,10 @@ def shared_work():
     new, old = torch.randn((2, 7, 3, 5, 6), generator=gen, dtype=torch.float64)
     labels, doubt = torch.randint(3, (7, 4, 5), generator=gen), torch.rand((7, 4, 5), generator=gen)
     scale = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
-    loss = local_pod(scale * share_of(new), share_of(old))
+    loss = local_pod(scale * rank_slice(new), rank_slice(old))
     loss.backward()
     doubts = EntropyThresholds(4)
-    for y, u in zip(share_of(labels), share_of(doubt), strict=True):
+    for y, u in zip(rank_slice(labels), rank_slice(doubt), strict=True):
         doubts.add(Assignment(y[None], u[None]), torch.ones(1, 4, 5, dtype=torch.bool))
     means = [(global_sum(value) / world_size()).item() for value in (loss, scale.grad)]
     return means, doubts.gather(0.001).tolist()

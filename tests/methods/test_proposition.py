@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tiny_steps import PERIOD, Run, World
 
 from faircl.config.schema import OptimConfig, TrainConfig
-from faircl.distributed import global_sum, share_of, world_size
+from faircl.distributed import global_sum, rank_slice, world_size
 from faircl.engine.loggers import TrainLog
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import make_fabric
@@ -126,7 +126,7 @@ def test_no_pixel_and_no_distance():
 def shared_work():
     new, old, labels, prototypes = case(5, images=5)
     active = torch.tensor([True, False, True, True])
-    means = both_sides(*(share_of(x) for x in (new, old, labels)), prototypes, active).means()
+    means = both_sides(*(rank_slice(x) for x in (new, old, labels)), prototypes, active).means()
     return [(global_sum(value) / world_size()).item() for value in means.values()]
 
 

@@ -14,7 +14,7 @@ from faircl.engine.optim import make_optimizer
 from faircl.engine.reevaluate import evaluate_again
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.ssul import SSUL, SSULM, SSULConfig, sure_classes
 from faircl.models.deeplabv3 import DeepLabV3, DeepLabV3Config
 from faircl.models.segmenter import SegOutput

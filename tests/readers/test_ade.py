@@ -50,7 +50,7 @@ def test_counts_are_those_of_the_decoded_mask(ade: Path) -> None:
         mask = data.read_mask("training", id)
         counted = data.count_mask("training", id, data.mask_path("training", id).read_bytes())
         np.testing.assert_array_equal(counted.pixels, np.bincount(mask.ravel(), minlength=151))
-        assert (counted.void, counted.size) == (0, mask.shape)
+        assert (counted.ignored, counted.size) == (0, mask.shape)
 
 
 @pytest.mark.parametrize("value", [255, 151, 254])

@@ -148,7 +148,7 @@ def expect_reads(answer, tree, root: Path, flags, outcome: Reads) -> None:
 
 
 def holding_a_class(tree, masks) -> int:
-    """Images that show a class which is learned: not background, not void."""
+    """Images that show a class which is learned: not background, not ignored."""
     first = 1 if tree.reader in ("folder", "voc", "ade", "cvat") else 0
     return sum(bool(((mask >= first) & (mask < 255)).any()) for mask in masks.values())
 

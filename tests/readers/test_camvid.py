@@ -182,15 +182,17 @@ def test_segnet(tmp_path: Path) -> None:
     counts_are_those_of_masks(data, "train")
     index = index_labels(data, "test", cache=False)
     assert index.pixels.tolist() == [[0, 0, 0, 2, 0, 0, 0, 0, 0, 3, 0]]
-    assert index.void is not None
-    assert index.void.tolist() == [1]
+    assert index.ignored is not None
+    assert index.ignored.tolist() == [1]
     copy = pickle.loads(pickle.dumps(data))
     assert copy.read("test", "a").mask.tolist() == [[9, 9, 9], [3, 3, 255]]
 
 
 def test_segnet_errors(tmp_path: Path) -> None:
     add_segnet(tmp_path, "a", "train", np.full((2, 3), 12, np.uint8))
-    with pytest.raises(UserError, match=r"a\.png holds value 12 in 6 pixels.*expected 0 to 10, and 11 for void"):
+    with pytest.raises(
+        UserError, match=r"a\.png holds value 12 in 6 pixels.*expected 0 to 10, and 11 for ignored pixels"
+    ):
         open_camvid(tmp_path).read_mask("train", "a")
     save(tmp_path / "train" / "b.png", PICTURE)
     with pytest.raises(UserError, match=r"has 1 image with no mask: train/b\.png; unpack or add"):

@@ -52,8 +52,8 @@ def test_cityscapes() -> None:
     assert list(trained.values()) == list(range(19))
     known = {7: "road", 11: "building", 17: "pole", 23: "sky", 26: "car", 28: "bus", 31: "train", 33: "bicycle"}
     assert {label: CITYSCAPES[trained[label]] for label in known} == known
-    for void in (0, 4, 6, 9, 10, 14, 16, 18, 29, 30):  # parking, caravan and alike
-        assert CITYSCAPES_TRAIN_IDS[void] is None
+    for ignored in (0, 4, 6, 9, 10, 14, 16, 18, 29, 30):  # parking, caravan and alike
+        assert CITYSCAPES_TRAIN_IDS[ignored] is None
     assert CITYSCAPES_PALETTE[CITYSCAPES.index("rider")].tolist() == [255, 0, 0]
     assert CITYSCAPES_CITIES[0] == "aachen"
     assert CITYSCAPES_CITIES[-3:] == ("frankfurt", "lindau", "munster")  # the cities of val

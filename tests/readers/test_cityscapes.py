@@ -35,10 +35,10 @@ def mask_file(root: Path, id: str, kind: str = "labelIds", split: str = "train")
 
 
 def counted(data: CityscapesData, split: str, id: str) -> list[int]:
-    """Pixels by class, then void."""
-    pixels, void, size = data.count_mask(split, id, data.mask_path(split, id).read_bytes())
+    """Pixels by class, then ignored ones."""
+    pixels, ignored, size = data.count_mask(split, id, data.mask_path(split, id).read_bytes())
     assert size == IDS.shape
-    return [*pixels.tolist(), void]
+    return [*pixels.tolist(), ignored]
 
 
 def count(mask: Mask, classes: int) -> list[int]:
@@ -231,9 +231,9 @@ def test_no_mask_of_the_wanted_kind(city: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "hint"),
     [
-        ("labelIds", 34, "labelIds go from 0 to 33, with 255 for void"),
+        ("labelIds", 34, "labelIds go from 0 to 33, with 255 for ignored pixels"),
         ("labelIds", 254, "labelIds go from 0 to 33"),
-        ("labelTrainIds", 19, "train ids go from 0 to 18, with 255 for void: if the file holds labelIds"),
+        ("labelTrainIds", 19, "train ids go from 0 to 18, with 255 for ignored pixels: if the file holds labelIds"),
         ("labelTrainIds", 254, "train ids go from 0 to 18"),
     ],
 )

@@ -84,8 +84,8 @@ def test_panoptic(panoptic: Path) -> None:
     np.testing.assert_array_equal(data.read("val2017", "a").image, PICTURE)
     index = index_labels(data, "val2017", cache=False)
     assert index.pixels.tolist() == [[2, 2, 1]] * 2
-    assert index.void is not None
-    assert index.void.tolist() == [1, 1]
+    assert index.ignored is not None
+    assert index.ignored.tolist() == [1, 1]
     assert data.skipped("val2017") == ()
 
 

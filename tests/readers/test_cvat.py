@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from faircl.data.colour_masks import ColourCoding
 from faircl.data.label_index import index_labels
 from faircl.data.mask_coding import MaskCoding, count_ids
 from faircl.data.masks import ColourTable
-from faircl.data.painted_masks import PaintedCoding
 from faircl.errors import UserError
 from faircl.readers.cvat import CvatConfig, CvatData, read_labelmap
 
@@ -210,9 +210,9 @@ def test_pictures_that_are_no_masks(root: Path) -> None:
 
 def test_painted_masks_have_a_fingerprint_of_their_own() -> None:
     table = ColourTable({(0, 0, 0): 0, (1, 1, 1): 1})
-    assert PaintedCoding(2, table).fingerprint != MaskCoding(2, table).fingerprint
-    assert PaintedCoding(2, table).fingerprint == PaintedCoding(2, table).fingerprint
-    assert PaintedCoding(2, table).fingerprint != PaintedCoding(2, ColourTable({(0, 0, 0): 0})).fingerprint
+    assert ColourCoding(2, table).fingerprint != MaskCoding(2, table).fingerprint
+    assert ColourCoding(2, table).fingerprint == ColourCoding(2, table).fingerprint
+    assert ColourCoding(2, table).fingerprint != ColourCoding(2, ColourTable({(0, 0, 0): 0})).fingerprint
 
 
 # ---- mistakes

@@ -7,14 +7,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faircl.data.images import read_image
+from faircl.data.images import decode_image
 from faircl.data.masks import write_mask
+from faircl.data.raster_files import file_bytes
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
 from faircl.readers.folder import FolderData, read_classes
 
 MASK = np.array([[0, 1, 2], [255, 2, 1]], np.uint8)
 PICTURE = np.arange(18, dtype=np.uint8).reshape(2, 3, 3) * 10
+
+
+def read_image(path: Path) -> np.ndarray:
+    return decode_image(file_bytes(path, "image"), path)
 
 
 def add(root: Path, id: str, mask: np.ndarray = MASK, suffix: str = ".png", split: str = "train") -> None:
@@ -114,7 +119,7 @@ def test_rgb_masks(root: Path) -> None:
     (root / "classes.txt").write_text("background 0 0 0\nred car 128 0 0\n")
     rgb = np.array([[[0, 0, 0], [128, 0, 0], [0, 0, 0]], [[7, 7, 7], [0, 0, 0], [128, 0, 0]]], np.uint8)
     Image.fromarray(rgb).save(root / "masks" / "train" / "a.png")
-    data = FolderData(root, void_colour=(7, 7, 7))
+    data = FolderData(root, ignore_colour=(7, 7, 7))
     assert data.classes.names == ("background", "red car")
     assert data.read("train", "a").mask.tolist() == [[0, 1, 0], [255, 0, 1]]
     with pytest.raises(UserError, match=r"a\.png has colour \(7, 7, 7\) in 1 pixels.*in classes\.txt"):
@@ -286,7 +291,9 @@ def test_sizes_that_differ(root: Path) -> None:
 
 def test_value_beyond_classes(root: Path) -> None:
     add(root, "a", np.array([[0, 7, 7], [255, 2, 9]], np.uint8))
-    message = r"a\.png holds value 7 in 2 pixels \(and 1 more.*but classes\.txt has 3 classes, ids 0 to 2.*255 for void"
+    message = (
+        r"a\.png holds value 7 in 2 pixels \(and 1 more.*but classes\.txt has 3 classes, ids 0 to 2.*255 for ignored"
+    )
     data = FolderData(root)
     for read in (data.read, data.read_mask):
         with pytest.raises(UserError, match=message):

@@ -74,8 +74,8 @@ def test_saved_to_disk(path: str) -> None:
     np.testing.assert_array_equal(data.read_mask("train", "000001"), MASK[::-1])
     index = index_labels(data, "train", cache=False)
     assert index.pixels.tolist() == [[1, 2, 2]] * 2
-    assert index.void is not None
-    assert index.void.tolist() == [1, 1]
+    assert index.ignored is not None
+    assert index.ignored.tolist() == [1, 1]
 
 
 def test_pickle(path: str) -> None:
@@ -136,7 +136,7 @@ def test_nested_lists_name_their_classes(hf: ModuleType, tmp_path: Path) -> None
 
 def test_arrays(hf: ModuleType, tmp_path: Path) -> None:
     path = saved(hf, tmp_path / "x", [[[0, 1, 9], [1, 0, 0]]], hf.Array2D((2, 3), "int64"))
-    data = HuggingFaceData(path, classes=("a", "b"), void=9)
+    data = HuggingFaceData(path, classes=("a", "b"), ignore_value=9)
     assert data.read_mask("train", "000000").tolist() == [[0, 1, 255], [1, 0, 0]]
     for wrong in ([[0, -1, 0], [0, 0, 0]], [[0, 70000, 0], [0, 0, 0]]):
         path = saved(hf, tmp_path / str(wrong), [wrong], hf.Array2D((2, 3), "int64"))
@@ -151,7 +151,7 @@ def test_many_classes_and_void(hf: ModuleType, tmp_path: Path) -> None:
     deep = np.array([[0, 299, 400], [1, 255, 2]], np.uint16)
     path = saved(hf, tmp_path / "x", [picture(deep)])
     names = [f"c{number}" for number in range(300)]
-    data = HuggingFaceData(path, classes=names, void=400)
+    data = HuggingFaceData(path, classes=names, ignore_value=400)
     assert data.read_mask("train", "000000").tolist() == [[0, 299, 65535], [1, 255, 2]]
     with pytest.raises(UserError, match=r"data\.void is 255, which is also the id of class 'c255'.*such as 65535"):
         HuggingFaceData(path, classes=names)
@@ -214,7 +214,7 @@ def test_classes_and_settings(path: str) -> None:
     with pytest.raises(UserError, match=r"data\.classes names 'a' twice"):
         HuggingFaceData(path, classes=("a", "b", "a"))
     with pytest.raises(UserError, match=r"data\.void is 2, which is also the id of class 'dog'.*such as 255"):
-        HuggingFaceData(path, classes=NAMES, void=2)
+        HuggingFaceData(path, classes=NAMES, ignore_value=2)
     with pytest.raises(UserError, match=r"Unknown background setting 'frist'. Did you mean 'first'\?"):
         HuggingFaceData(path, classes=NAMES, background="frist")
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from trees import picture, save_gray, save_list, save_palette, voc_tree
 
-from faircl.data.masks import VOID_COLOUR, voc_palette
+from faircl.data.masks import IGNORE_COLOUR, voc_palette
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
 from faircl.readers.voc import VocData, read_list
@@ -134,7 +134,7 @@ def test_codings(voc: Path) -> None:
     """Gray index, VOC's palette, RGB and a palette in another order all hold the same ids, and count the same."""
     folder = voc / "SegmentationClass"
     colours = voc_palette(256).copy()
-    colours[255] = VOID_COLOUR
+    colours[255] = IGNORE_COLOUR
     save_gray(folder / "gray.png", FIRST)
     save_palette(folder / "palette.png", FIRST)
     Image.fromarray(colours[FIRST]).save(folder / "rgb.png")
@@ -150,7 +150,7 @@ def test_codings(voc: Path) -> None:
         np.testing.assert_array_equal(data.read_mask("codings", id), FIRST, err_msg=id)
         counted = data.count_mask("codings", id, (folder / f"{id}.png").read_bytes())
         np.testing.assert_array_equal(counted.pixels, np.bincount(FIRST.ravel(), minlength=256)[:21], err_msg=id)
-        assert (counted.void, counted.size) == (1, (2, 3)), id
+        assert (counted.ignored, counted.size) == (1, (2, 3)), id
 
 
 def test_without_images(voc: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from trees import sbd_tree, voc_tree
 
 from faircl.errors import UserError
-from faircl.progress import Silence
+from faircl.progress import SilentReporter
 from faircl.readers.voc import VocData
 from faircl.readers.voc_prepare import prepare_voc
 
@@ -29,7 +29,7 @@ def sbd(tmp_path: Path) -> Path:
     return sbd_tree(tmp_path / "sbd", {"s2": EXTRA, "t1": COARSE, "s1": EXTRA}, {"v1": COARSE, "s3": COARSE})
 
 
-class Counting(Silence):
+class Counting(SilentReporter):
     """A reporter that counts, and can stop at a count."""
 
     def __init__(self, stop_at: int = 0) -> None:
@@ -70,7 +70,7 @@ def test_masks_and_list(voc: Path, sbd: Path) -> None:
 
 def test_roots_at_any_depth(voc: Path, sbd: Path) -> None:
     for voc_root, sbd_root in ((voc, sbd), (voc.parent, sbd.parent), (voc.parent.parent, sbd.parent.parent)):
-        prepare_voc(voc_root, sbd_root, Silence())
+        prepare_voc(voc_root, sbd_root, SilentReporter())
         for mask in (voc / "SegmentationClassAug").iterdir():
             mask.unlink()
         (voc / "SegmentationClassAug").rmdir()
@@ -78,21 +78,21 @@ def test_roots_at_any_depth(voc: Path, sbd: Path) -> None:
 
 
 def test_nothing_is_overwritten(voc: Path, sbd: Path) -> None:
-    prepare_voc(voc, sbd, Silence())
+    prepare_voc(voc, sbd, SilentReporter())
     mask = voc / "SegmentationClassAug" / "s1.png"
     mask.write_bytes(b"mine")
     with pytest.raises(UserError, match=r"SegmentationClassAug exists already, so nothing was written; remove it"):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
     assert mask.read_bytes() == b"mine"
     os.rename(voc / "SegmentationClassAug", voc / "elsewhere")
     with pytest.raises(UserError, match=r"train_aug\.txt exists already"):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
 
 
 def test_remains_of_a_killed_run_do_not_count(voc: Path, sbd: Path) -> None:
     (voc / ".SegmentationClassAug.part" / "masks").mkdir(parents=True)
     (voc / ".SegmentationClassAug.part" / "masks" / "stale.png").write_bytes(b"x")
-    prepare_voc(voc, sbd, Silence())
+    prepare_voc(voc, sbd, SilentReporter())
     assert not (voc / "SegmentationClassAug" / "stale.png").exists()
     assert not (voc / ".SegmentationClassAug.part").exists()
 
@@ -122,7 +122,7 @@ def test_broken_annotation(voc: Path, sbd: Path, broken: str) -> None:
         savemat(path, {"GTcls": {"Segmentation": np.array([[0, 300]], np.uint16)}})
         message = r"s3\.mat holds value 300; expected ids 0 to 20 or 255"
     with pytest.raises(UserError, match=message):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
     assert left_as_it_was(voc)
 
 
@@ -134,7 +134,7 @@ def test_full_disk(voc: Path, sbd: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         UserError, match=r"Cannot write .*SegmentationClassAug: No space left on device; nothing was kept"
     ):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
     assert left_as_it_was(voc)
 
 
@@ -148,34 +148,34 @@ def test_masks_go_back_when_the_list_cannot_be_moved(voc: Path, sbd: Path, monke
 
     monkeypatch.setattr(os, "replace", refuse_list)
     with pytest.raises(UserError, match=r"Cannot write .*: Permission denied"):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
     assert left_as_it_was(voc)
 
 
 def test_without_scipy(voc: Path, sbd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.io", None)
     with pytest.raises(UserError, match=r"needs SciPy; install it with: pip install faircl\[sbd\]"):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
     assert left_as_it_was(voc)
 
 
 def test_not_sbd(voc: Path, sbd: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"empty is not SBD, as it has no cls/; expected benchmark_RELEASE/dataset"):
-        prepare_voc(voc, tmp_path / "empty", Silence())
+        prepare_voc(voc, tmp_path / "empty", SilentReporter())
     (sbd / "cls" / "s1.mat").unlink()
     with pytest.raises(UserError, match=r"SBD's lists in .*dataset have 1 id with no file in cls/: s1; unpack SBD"):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
     (sbd / "val.txt").unlink()
     with pytest.raises(UserError, match=r"SBD in .*dataset has no val\.txt; expected"):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
     assert left_as_it_was(voc)
 
 
 def test_voc_without_its_lists_or_masks(voc: Path, sbd: Path) -> None:
     (voc / "SegmentationClass" / "t1.png").unlink()
     with pytest.raises(UserError, match=r"train\.txt of .* has 1 id with no mask: t1"):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())
     (voc / "ImageSets" / "Segmentation" / "train.txt").unlink()
     with pytest.raises(UserError, match=r"has no list train\.txt"):
-        prepare_voc(voc, sbd, Silence())
+        prepare_voc(voc, sbd, SilentReporter())

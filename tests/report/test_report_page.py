@@ -104,7 +104,7 @@ def test_pictures_are_painted_in_the_colours_of_the_legend(run_dir, no_plots):
     legend = dict(re.findall(r'<span style="background:(#\w+)"></span>([^<]*)</li>', html))
     assert set(legend) == painted
     assert legend["#000000"] == "background"
-    assert legend["#e0e0c0"] == "void"
+    assert legend["#e0e0c0"] == "ignored"
     assert truth["class"] == "sharp"
 
 

@@ -1,4 +1,4 @@
-"""Evaluation conventions on hand-made images: void, future classes, absent classes, background, crops."""
+"""Evaluation conventions on hand-made images: ignored pixels, future classes, absent classes, background, crops."""
 
 import math
 
@@ -20,7 +20,7 @@ VOC_LIKE = Classes(("background", "cat", "dog", "car", "bus"), background=True)
 ADE_LIKE = Classes(("background", "wall", "sky", "tree", "lamp"), background=True, background_is_named=False)
 CITY_LIKE = Classes(("road", "wall", "sky", "tree", "lamp"), background=False)
 
-# Two pixels of void, three of 0, two of 1, one of 2; 3 is learned at step 1, 4 never occurs in the test images.
+# Two ignored pixels, three of 0, two of 1, one of 2; 3 is learned at step 1, 4 never occurs in the test images.
 TRUTH = np.array([[255, 255, 0, 0, 0], [1, 1, 2, 3, 3]], np.uint8)
 
 
@@ -56,8 +56,8 @@ def ious(metrics):
     return {c.name: c.iou for c in metrics.classes}
 
 
-# After step 0 the channels are background 0, cat 1, dog 2. Predicted: void as dog, one background pixel as cat, the
-# future class as cat and background.
+# After step 0 the channels are background 0, cat 1, dog 2. Predicted: ignored pixels as dog, one background pixel as
+# cat, the future class as cat and background.
 FIRST = [[2, 2, 0, 0, 1], [1, 1, 2, 1, 0]]
 
 
@@ -74,7 +74,7 @@ def test_future_classes_are_background(convention):
 def test_future_classes_are_not_counted_by_mib():
     m = score(VOC_LIKE, "mib", 0, FIRST)
     assert ious(m) == pytest.approx({"background": 100 * 2 / 3, "cat": 100 * 2 / 3, "dog": 100.0})
-    assert sum(c.pixels for c in m.classes) == 6  # neither void nor the future
+    assert sum(c.pixels for c in m.classes) == 6  # neither ignored nor future classes
 
 
 @pytest.mark.parametrize(("convention", "counted"), [("full", 8), ("plop", 8), ("mib", 3)])

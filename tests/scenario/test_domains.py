@@ -8,7 +8,7 @@ from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.labels import UNLABELLED
 from faircl.readers.catalog import CITYSCAPES_CITIES
-from faircl.scenario.domains import build_domain_scenario
+from faircl.scenario.domain_steps import build_domain_scenario
 from faircl.scenario.tasks import split_domains
 
 # Finely annotated images of each city, train and val.

@@ -8,7 +8,7 @@ from faircl.data.sample import Classes
 from faircl.labels import IGNORE, UNLABELLED, apply_table
 from faircl.scenario import Scenario, build_scenario
 
-V = 255  # void in an 8-bit mask
+V = 255  # the ignore value of an 8-bit mask
 I = IGNORE  # noqa: E741
 U = UNLABELLED
 

@@ -10,7 +10,7 @@ from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.scenario import build_scenario
-from faircl.scenario.memory import choose_balanced, joint_table, memories
+from faircl.scenario.replay_memory import choose_balanced, combined_label_table, replay_memories
 from faircl.seeding import generator
 
 # Background, then classes 1 to 4; steps learn 1 and 2, then 3, then 4.
@@ -37,7 +37,7 @@ def scenario(background=True, setting="overlapped"):
 
 def test_images_come_from_what_was_at_hand_and_keep_their_labels():
     made, index = scenario()
-    first, second, third = memories(made, index, 4, seed=0)
+    first, second, third = replay_memories(made, index, 4, seed=0)
     assert not first.images
     assert set(second.images) <= set(made.steps[0].images)
     assert all(steps == (0,) for steps in second.images.values())
@@ -51,7 +51,7 @@ def test_images_come_from_what_was_at_hand_and_keep_their_labels():
 def test_every_class_with_a_label_is_kept():
     made, index = scenario()
     for size in (3, 4, 5):
-        _, second, third = memories(made, index, size, seed=1)
+        _, second, third = replay_memories(made, index, size, seed=1)
         rows = {id: PRESENCE[int(id[3:])] for id in third.images}
         # Which of classes 1, 2 and 3 the known labels of the kept images show.
         shown = {c for id, steps in third.images.items() for s in steps for c in SPLIT[s] if rows[id][c]}
@@ -75,8 +75,8 @@ def test_choice_is_as_even_as_can_be():
 
 def test_choice_depends_on_the_seed_alone():
     made, index = scenario()
-    assert memories(made, index, 2, seed=0) == memories(made, index, 2, seed=0)
-    assert len({tuple(memories(made, index, 2, seed=s)[1].images) for s in range(8)}) > 1
+    assert replay_memories(made, index, 2, seed=0) == replay_memories(made, index, 2, seed=0)
+    assert len({tuple(replay_memories(made, index, 2, seed=s)[1].images) for s in range(8)}) > 1
 
 
 @pytest.mark.parametrize(("background", "hidden"), [(True, 0), (False, UNLABELLED)])
@@ -84,15 +84,15 @@ def test_tables_show_the_labels_of_all_steps_that_gave_some(background, hidden):
     made, _ = scenario(background)
     first = int(background)
     raw = [first + k for k in range(4)]  # raw ids of the classes of steps 0, 0, 1 and 2
-    table = joint_table(made, (0, 2))
+    table = combined_label_table(made, (0, 2))
     assert [int(table[i]) for i in raw] == [first, first + 1, hidden, first + 3]
     assert table[200] == IGNORE
-    assert (joint_table(made, (1,)) == made.train_table(1)).all()
+    assert (combined_label_table(made, (1,)) == made.train_table(1)).all()
 
 
 def test_an_image_that_comes_again_has_both_steps_labels():
     made, index = scenario()
-    memory = memories(made, index, 8, seed=0)[1]
+    memory = replay_memories(made, index, 8, seed=0)[1]
     tables = memory.tables(made, 1)
     assert set(tables) == set(memory.images)
     again = set(memory.images) & set(made.steps[1].images)

@@ -44,7 +44,7 @@ CASES = [(data, task, setting) for data, tasks in TASKS.items() for task in task
 LABEL_IDS = [7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33]  # of the 19 classes
 
 
-def draw(rng, classes, background, void, prefix=""):
+def draw(rng, classes, background, ignore, prefix=""):
     """Masks by id: one with each class alone, many with a few, some with none."""
     first = int(background)
     ids = list(range(first, classes + first))
@@ -54,7 +54,7 @@ def draw(rng, classes, background, void, prefix=""):
     for k, own in enumerate(shown):
         mask = rng.choice([*own, *([0] if background or not own else own)], (5, 7)).astype(np.uint8)
         mask[0, : len(own)] = own  # each at least once
-        if void and k % 3 == 0:
+        if ignore and k % 3 == 0:
             mask[-1, -2:] = 255
         masks[f"{prefix}{k:04d}"] = mask
     return masks
@@ -72,7 +72,7 @@ def trees(tmp_path_factory):
     splits = {"training": train, "validation": test}
     made["ade"] = ade_tree(root / "ade", splits, images=False), train, test
     train, test = draw(rng, 19, False, True, "ulm/ulm_"), draw(rng, 19, False, True, "lindau/lindau_")
-    table = np.zeros(256, np.uint8)  # void is "unlabeled", 0, in labelIds
+    table = np.zeros(256, np.uint8)  # ignored pixels are "unlabeled", 0, in labelIds
     table[: len(LABEL_IDS)] = LABEL_IDS
     stored = {split: {i: table[m] for i, m in masks.items()} for split, masks in (("train", train), ("val", test))}
     made["cityscapes"] = cityscapes_tree(root / "city", stored, images=False), train, test

@@ -16,7 +16,7 @@ from torch import nn
 from faircl.acceleration.cuda_graphs import can_be_replayed, recorded_arithmetic, unchanged_buffers
 from faircl.acceleration.hooks import has_hooks_inside
 from faircl.config.run import RunConfig
-from faircl.distributed import gather_objects, share_of
+from faircl.distributed import all_gather_objects, rank_slice
 from faircl.methods.base import Method
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -50,7 +50,7 @@ def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric
                 block.compile(backend=BACKEND, dynamic=False)
             with reporter.task("compile", 1) as task:
                 # All processes go the same way: gradients of the others would be waited for in vain.
-                problem = next(filter(None, gather_objects(_try(model, config, fabric, replays))), "")
+                problem = next(filter(None, all_gather_objects(_try(model, config, fabric, replays))), "")
                 task.advance()
             if problem:
                 _as_they_are(blocks)
@@ -82,7 +82,7 @@ def _try(model: Segmenter, config: RunConfig, fabric: Fabric, replays: bool) -> 
     Statistics, gradients and random numbers are as if that had not happened.
     """
     device, side = fabric.device, config.train.crop
-    own = len(share_of(range(config.train.batch)))
+    own = len(rank_slice(range(config.train.batch)))
     image = torch.zeros((own, 3, side, side), device=device, dtype=torch.get_default_dtype())
     trained = [p for part in (model.backbone, model.decoder) for p in part.parameters() if p.requires_grad]
     with torch.random.fork_rng([device] if device.type == "cuda" else []), unchanged_buffers(model):

@@ -77,7 +77,7 @@ def open_scenario(
     """
     from faircl.config.run import parse_convention
     from faircl.progress import ConsoleReporter
-    from faircl.scenario.make import make_scenario
+    from faircl.scenario.from_config import make_scenario
 
     wanted = {"task": task, "setting": setting, "protocol": protocol, "order": order}
     reader, config = data_settings(data, root, wanted, settings)

@@ -26,15 +26,15 @@ def train(
     """Train all steps of a configuration into the folder ``out``, evaluating after each, and return the run.
 
     ``recipe`` and ``settings`` are those of `load_config`. ``resume`` continues a run at its first unfinished step.
-    Progress goes to ``reporter``, by default to standard error; ``faircl.Silence()`` shows none. Under torchrun all
+    Progress goes to ``reporter``, by default to standard error; ``faircl.SilentReporter()`` shows none. Under torchrun all
     processes call it alike.
     """
-    from faircl.distributed import on_first
+    from faircl.distributed import on_rank_zero
     from faircl.engine.trainer import train as train_run
     from faircl.runs.run import load_run
 
     folder = train_run(load_config(recipe, settings), Path(out), reporter or _console(), resume)
-    return on_first(lambda: load_run(folder.path))
+    return on_rank_zero(lambda: load_run(folder.path))
 
 
 def evaluate(

@@ -25,16 +25,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from faircl.config.schema import TrainConfig
-from faircl.data.count_cache import VARIABLE
-from faircl.data.counting_pool import cores
+from faircl.data.cache_files import CACHE_VARIABLE
 from faircl.errors import UserError
 from faircl.labels import IGNORE
-from faircl.loading.decoded_cache import SamplesOnDisk
-from faircl.loading.inputs import sent_batches
-from faircl.loading.loader import Augmentation, StepDataset
-from faircl.loading.prefetch import prepared_on
-from faircl.loading.samplers import CountedBatches, Shuffled, Stream
-from faircl.progress import Reporter, Silence
+from faircl.loading.decoded_cache import DiskCache
+from faircl.loading.inputs import loader_batches
+from faircl.loading.prefetch import prefetch_to_device
+from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
+from faircl.loading.step_dataset import Augmentation, StepDataset
+from faircl.parallel import available_cores
+from faircl.progress import Reporter, SilentReporter
 from faircl.readers.folder import FolderData
 
 CLASSES = 151
@@ -101,8 +101,10 @@ def bench_input(size: InputSize, workers: Sequence[int], reporter: Reporter) -> 
     """Time all ways to read with each number of workers; return them, and the mean size of an image file in bytes."""
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     ways = [way for way in WAYS if way != "cache gpu" or device.type == "cuda"]
-    if (most := max(workers)) > cores():
-        raise UserError(f"--workers is {most}, but this process may use {cores()} cores; ask for no more than that.")
+    if (most := max(workers)) > available_cores():
+        raise UserError(
+            f"--workers is {most}, but this process may use {available_cores()} cores; ask for no more than that."
+        )
     rows: list[InputSpeed] = []
     with _written(size, reporter) as root, reporter.task("timing", len(workers) * (1 + len(ways))) as task:
         data = FolderData(root)
@@ -115,12 +117,12 @@ def bench_input(size: InputSize, workers: Sequence[int], reporter: Reporter) -> 
             for way in ways:
                 config = TrainConfig.model_validate({**WAYS[way], "workers": count})
                 if config.cache == "disk":
-                    kept = SamplesOnDisk(data)
+                    kept = DiskCache(data)
                     for id in dataset.images:
                         kept.read("train", id)
-                sent = sent_batches(dataset, _order(size), config, device, Silence())
+                sent = loader_batches(dataset, _order(size), config, device, SilentReporter())
                 # What a GPU would do is not timed where there is none.
-                timed = _time(prepared_on(sent, device) if device.type == "cuda" else sent, size, count, device)
+                timed = _time(prefetch_to_device(sent, device) if device.type == "cuda" else sent, size, count, device)
                 del sent
                 found.append(_row(way, count, timed, first, _sent(dataset, config)))
                 task.advance(f"{way} {timed.speed:.0f}/s")
@@ -178,8 +180,8 @@ def _dataset(data: FolderData, size: InputSize) -> StepDataset:
     return StepDataset(data, "train", tuple(data.ids("train")), table, None, augmentation, 0, 0)
 
 
-def _order(size: InputSize) -> CountedBatches:
-    return CountedBatches([Stream(Shuffled(size.images, 0, ("bench",)), size.batch)], _FOR_EVER)
+def _order(size: InputSize) -> StepBatchSampler:
+    return StepBatchSampler([Stream(ShuffledOrder(size.images, 0, ("bench",)), size.batch)], _FOR_EVER)
 
 
 def _sent(dataset: StepDataset, config: TrainConfig) -> float:
@@ -189,7 +191,7 @@ def _sent(dataset: StepDataset, config: TrainConfig) -> float:
     items = 32
     if config.augment == "device":
         shape = dataset.data.read_mask(dataset.split, dataset.images[0]).shape
-        shown = [dataset.draw(draw, shape).crop.within(shape)[0] for draw in range(items)]
+        shown = [dataset.draw_augmentation(draw, shape).crop.clip_to(shape)[0] for draw in range(items)]
         return 4 * float(np.mean([(rows.stop - rows.start) * (cols.stop - cols.start) for rows, cols in shown]))
     return 4.0 * dataset.augmentation.crop**2
 
@@ -200,7 +202,7 @@ def _sent(dataset: StepDataset, config: TrainConfig) -> float:
 @contextmanager
 def _written(size: InputSize, reporter: Reporter) -> Iterator[Path]:
     """Write the data to a temporary folder, which is also the cache's for as long as it exists."""
-    before = os.environ.get(VARIABLE)
+    before = os.environ.get(CACHE_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="faircl-bench-") as name:
         root = Path(name)
         try:
@@ -210,14 +212,14 @@ def _written(size: InputSize, reporter: Reporter) -> Iterator[Path]:
                 f"Cannot write the images to be read to {root}: {error.strerror or error}; set TMPDIR to a folder with "
                 "more room, or lower --images."
             ) from None
-        os.environ[VARIABLE] = str(root / "cache")
+        os.environ[CACHE_VARIABLE] = str(root / "cache")
         try:
             yield root
         finally:
             with suppress(KeyError):
-                del os.environ[VARIABLE]
+                del os.environ[CACHE_VARIABLE]
             if before is not None:
-                os.environ[VARIABLE] = before
+                os.environ[CACHE_VARIABLE] = before
 
 
 def _write(root: Path, size: InputSize, reporter: Reporter) -> None:

@@ -30,7 +30,7 @@ from faircl.engine.runtime import has_fused_optimizer, make_fabric, memory_in_wo
 from faircl.engine.update import Update, Updater, one_behind
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.base import Method, StepContext
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter

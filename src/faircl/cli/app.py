@@ -108,12 +108,12 @@ def _stop(text: str, code: int) -> NoReturn:
     if not _several():
         print(text, file=sys.stderr)
         sys.exit(code)
-    from faircl.distributed import another_stopped, last_words
+    from faircl.distributed import another_process_failed, report_failure
 
-    if code == 1 and another_stopped():  # this process failed because the connection to it broke
+    if code == 1 and another_process_failed():  # this process failed because the connection to it broke
         code = 2
     else:
-        last_words(text, lambda line: print(line, file=sys.stderr, flush=True))
+        report_failure(text, lambda line: print(line, file=sys.stderr, flush=True))
     sys.stdout.flush()
     os._exit(code)  # an orderly end would wait for processes that wait for this one
 

@@ -79,12 +79,12 @@ def step(
     faircl bench step --model small --batch 8 --size 96 --precision fp32 --set method.fairness=kl --json
     """
     from faircl.bench.step import BenchSize, bench_step
-    from faircl.distributed import join, launched
+    from faircl.distributed import init_process_group, launched_world_size
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 
-    join()
-    if launched() > 1:
+    init_process_group()
+    if launched_world_size() > 1:
         raise UserError("faircl bench step times one process; start it without torchrun.")
     configs = [
         _config(model, batch, size, precision, settings or [])
@@ -137,14 +137,14 @@ def methods(
     faircl bench methods --model small --batch 8 --size 96 --precision fp32 --iterations 3
     """
     from faircl.bench.step import BenchSize, bench_step
-    from faircl.distributed import join, launched
+    from faircl.distributed import init_process_group, launched_world_size
     from faircl.progress import ConsoleReporter
     from faircl.registry import METHODS as KNOWN
     from faircl.registry import MODELS
     from faircl.runs.environment import environment
 
-    join()
-    if launched() > 1:
+    init_process_group()
+    if launched_world_size() > 1:
         raise UserError("faircl bench methods times one process; start it without torchrun.")
     for name in names or ():
         if KNOWN.get(name).joint:

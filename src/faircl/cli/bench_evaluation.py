@@ -38,12 +38,12 @@ def bench_evaluation_command(
     """
     from faircl.bench.evaluation import bench_evaluation
     from faircl.bench.timing import every_size
-    from faircl.distributed import join, launched
+    from faircl.distributed import init_process_group, launched_world_size
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 
-    join()
-    if launched() > 1:
+    init_process_group()
+    if launched_world_size() > 1:
         raise UserError("faircl bench evaluation times one process; start it without torchrun.")
     counts, sides, steps = classes or [CLASSES], sizes or [512], strides or [16, 4]
     chosen = every_size(counts, sides, steps, batch)

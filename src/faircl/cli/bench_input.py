@@ -47,16 +47,16 @@ def bench_input_command(
     faircl bench input --width 2048 --height 1024 --images 60 --json
     """
     from faircl.bench.input import InputSize, bench_input
-    from faircl.data.counting_pool import cores
-    from faircl.distributed import join, launched
+    from faircl.distributed import init_process_group, launched_world_size
+    from faircl.parallel import available_cores
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 
-    join()
-    if launched() > 1:
+    init_process_group()
+    if launched_world_size() > 1:
         raise UserError("faircl bench input times one process; start it without torchrun.")
     about = InputSize(images, width, height, size, batch, seconds, noise)
-    rows, file_bytes = bench_input(about, workers or [cores()], ConsoleReporter())
+    rows, file_bytes = bench_input(about, workers or [available_cores()], ConsoleReporter())
     if as_json:
         facts = {"jpeg_kilobytes": file_bytes / 1e3, "environment": environment()}
         print_json({**vars(about), **facts, "rows": [row.to_json() for row in rows]})

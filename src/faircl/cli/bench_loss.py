@@ -64,12 +64,12 @@ def bench_loss_command(
     """
     from faircl.bench.loss import LossOptions, bench_loss
     from faircl.bench.timing import every_size
-    from faircl.distributed import join, launched
+    from faircl.distributed import init_process_group, launched_world_size
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 
-    join()
-    if launched() > 1:
+    init_process_group()
+    if launched_world_size() > 1:
         raise UserError("faircl bench loss times one process; start it without torchrun.")
     counts, sides, steps = classes or [CLASSES], sizes or [512], strides or [16, 4]
     shown = CLASSES if CLASSES in counts else counts[0]

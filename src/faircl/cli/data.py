@@ -86,7 +86,7 @@ def stats(
     from faircl.data.class_stats import data_stats
     from faircl.data.label_index import index_labels
     from faircl.progress import ConsoleReporter
-    from faircl.scenario.make import say_skipped
+    from faircl.scenario.from_config import report_skipped_files
 
     given = [f"scenario.{key}={value}" for key, value in (("task", task), ("order", order)) if value is not None]
     config, scenario = data_settings(data, root, settings=[*given, *(overrides or ())])
@@ -98,7 +98,7 @@ def stats(
     opened = config.open()
     steps = _steps(opened, scenario)
     split = config.train if split is None else split
-    say_skipped(opened, (split,), ConsoleReporter())
+    report_skipped_files(opened, (split,), ConsoleReporter())
     index = index_labels(opened, split, ConsoleReporter(), cache=not no_cache)
     found = data_stats(index, opened.classes)
     title = f"{config.name}, {split}: {found.images:,} images"
@@ -218,7 +218,7 @@ def synth(
 def _steps(data: SegmentationData, scenario: ScenarioConfig) -> dict[int, int] | None:
     """Return the step that learns each id, where a task was given; background is there from step 0."""
     from faircl.scenario import split_classes
-    from faircl.scenario.make import find_protocol
+    from faircl.scenario.from_config import find_protocol
 
     if "task" not in scenario.model_fields_set:
         if "order" in scenario.model_fields_set:

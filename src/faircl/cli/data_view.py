@@ -62,8 +62,8 @@ def print_stats(output: Output, title: str, stats: DataStats, steps: Mapping[int
     """Print the classes of a split, most frequent first."""
     words = (
         f"{len(stats.classes)} classes; entropy {stats.entropy:.3f} (1: all classes equal); major: the "
-        f"{len(stats.major)} most frequent, {100 * stats.major_share:.1f} % of the pixels; void: "
-        f"{100 * stats.void_share:.1f} % of all pixels"
+        f"{len(stats.major)} most frequent, {100 * stats.major_share:.1f} % of the pixels; ignored: "
+        f"{100 * stats.ignored_share:.1f} % of all pixels"
     )
     columns = [Column("class"), Column("id"), Column("pixels"), Column("share", 3, kind="percent"), Column("images")]
     columns += [Column("group"), *([] if steps is None else [Column("step")])]

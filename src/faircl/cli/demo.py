@@ -48,13 +48,13 @@ def demo(
     faircl demo --json > demo.json
     """
     from faircl.cli.results import run_json
-    from faircl.distributed import join, rank
+    from faircl.distributed import init_process_group, rank
     from faircl.engine.runtime import only_first
     from faircl.progress import ConsoleReporter
     from faircl.report.sheet import write_comparison_picture
     from faircl.runs.folder import RunFolder
 
-    join()
+    init_process_group()
     reporter = only_first(ConsoleReporter())
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     # All settings are read before the first run starts: a mistake in the last one should not cost the others.

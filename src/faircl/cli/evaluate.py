@@ -34,10 +34,10 @@ def evaluate(
     faircl eval runs/first --convention plop
     """
     from faircl.cli.results import evaluated_json, steps_table_of
-    from faircl.distributed import join, rank
+    from faircl.distributed import init_process_group, rank
     from faircl.runs.folder import RunFolder
 
-    join()
+    init_process_group()
     folders = [RunFolder.open(run) for run in runs]  # a mistake in the last one should not cost the others
     results = [(folder, faircl.evaluate(folder.path, step, root, convention)) for folder in folders]
     if rank() > 0:

@@ -34,10 +34,10 @@ def fitted(config: RunConfig, preset: str | None) -> RunConfig:
     if preset is None:
         return config
     from faircl.config.presets import fit
-    from faircl.distributed import launched
+    from faircl.distributed import launched_world_size
     from faircl.progress import ConsoleReporter
 
-    config, changes, notes = fit(config, preset, launched())
+    config, changes, notes = fit(config, preset, launched_world_size())
     reporter = ConsoleReporter(quiet=os.environ.get("RANK", "0") != "0")
     for change in changes:
         reporter.say(f"{preset}: {change}")

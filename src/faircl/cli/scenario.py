@@ -63,7 +63,7 @@ def show(
     import yaml
 
     from faircl.errors import UserError
-    from faircl.scenario.make import find_splits
+    from faircl.scenario.from_config import find_splits
 
     try:
         wanted = {"task": _list_or_name(yaml.safe_load(task), task), "setting": setting, "protocol": protocol}

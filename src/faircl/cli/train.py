@@ -38,10 +38,10 @@ def train(
     torchrun --nproc-per-node 4 -m faircl train my.yaml --out runs/four
     """
     from faircl.cli.results import run_json, steps_table
-    from faircl.distributed import join, rank
+    from faircl.distributed import init_process_group, rank
     from faircl.runs.folder import RunFolder
 
-    join()
+    init_process_group()
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     config = fitted(faircl.load_config(recipe, overrides), fit)
     run = faircl.train(config, out, resume=resume)

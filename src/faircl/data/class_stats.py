@@ -1,4 +1,4 @@
-"""How the pixels of a split are spread over its classes."""
+"""Statistics of a split: pixels per class, and how balanced the classes are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from faircl.data.sample import Classes
 
 @dataclass(frozen=True)
 class ClassStats:
-    """One class: its pixels, the images that show it, and its share of all pixels that are not void."""
+    """One class: its pixels, the images that contain it, and its share of all pixels that are not ignored."""
 
     id: int
     name: str
@@ -27,16 +27,16 @@ class ClassStats:
 
 @dataclass(frozen=True)
 class DataStats:
-    """A split: its classes by id, void pixels, number of images, and how even the classes are.
+    """A split: its classes by id, ignored pixels, number of images, and how balanced the classes are.
 
     `entropy` is H = −Σ p_c ln p_c / ln K over the shares p of all K classes, background included where there is one:
-    1 where all classes are equally frequent, 0 where one has every pixel. It is NaN for a single class, which is
-    neither even nor uneven, and where every pixel is void. `major` holds the ids of the most frequent third of the
+    1 if all classes are equally frequent, 0 if one has every pixel. It is NaN for a single class and if every pixel is
+    ignored. `major` holds the ids of the most frequent third of the
     classes, K // 3 of them, and `minor` those of the others; both most frequent first, equals by id.
     """
 
     classes: tuple[ClassStats, ...]
-    void: int
+    ignored: int
     images: int
     entropy: float
     major: tuple[int, ...]
@@ -48,22 +48,22 @@ class DataStats:
         return tuple(self.classes[id] for id in (*self.major, *self.minor))
 
     @property
-    def void_share(self) -> float:
-        """Void pixels among all; 0 where there is no pixel."""
-        total = self.void + sum(one.pixels for one in self.classes)
-        return self.void / total if total else 0.0
+    def ignored_share(self) -> float:
+        """Share of ignored pixels among all; 0 if there is no pixel."""
+        total = self.ignored + sum(one.pixels for one in self.classes)
+        return self.ignored / total if total else 0.0
 
     @property
     def major_share(self) -> float:
-        """What the major classes hold of all pixels that are not void."""
+        """Share of the major classes among all pixels that are not ignored."""
         return sum(self.classes[id].share for id in self.major)
 
     def to_json(self, steps: Mapping[int, int] | None = None) -> dict[str, Any]:
-        """Return plain values; `steps` gives the step that learns each id, background being there from step 0."""
+        """Return plain values; `steps` maps each id to the step that learns it."""
         names = [one.name for one in self.classes]
         return {
             "images": self.images,
-            "void_share": self.void_share,
+            "void_share": self.ignored_share,
             "classes": [asdict(one) | ({} if steps is None else {"step": steps.get(one.id)}) for one in self.classes],
             "entropy": self.entropy,
             "major": [names[id] for id in self.major],
@@ -72,19 +72,19 @@ class DataStats:
 
 
 def data_stats(index: LabelIndex, classes: Classes) -> DataStats:
-    """Sum up the labels of a split."""
+    """Compute the statistics of a split from its label index."""
     pixels = index.pixels.sum(axis=0)
-    shown = (index.pixels > 0).sum(axis=0)
+    images = (index.pixels > 0).sum(axis=0)
     total = int(pixels.sum())
     shares = pixels / total if total else np.zeros(len(pixels))
-    ranked = tuple(int(id) for id in np.argsort(-pixels, kind="stable"))  # stable: equals stay by id
+    ranked = tuple(int(id) for id in np.argsort(-pixels, kind="stable"))  # stable: equal counts stay sorted by id
     third = len(ranked) // 3
     return DataStats(
         tuple(
-            ClassStats(id, name, int(pixels[id]), int(shown[id]), float(shares[id]))
+            ClassStats(id, name, int(pixels[id]), int(images[id]), float(shares[id]))
             for id, name in enumerate(classes.names)
         ),
-        void=0 if index.void is None else int(index.void.sum()),
+        ignored=0 if index.ignored is None else int(index.ignored.sum()),
         images=len(index.ids),
         entropy=normalised_entropy(shares),
         major=ranked[:third],
@@ -93,8 +93,8 @@ def data_stats(index: LabelIndex, classes: Classes) -> DataStats:
 
 
 def normalised_entropy(shares: NDArray[np.float64]) -> float:
-    """−Σ p ln p / ln K of shares (K,) that add up to one, 0 ln 0 being 0; NaN for K = 1 and where all are 0."""
-    there = shares[shares > 0]
-    if len(shares) < 2 or not len(there):
+    """Return −Σ p ln p / ln K of shares (K,) that add up to one, with 0 ln 0 = 0; NaN for K = 1 or if all are 0."""
+    positive = shares[shares > 0]
+    if len(shares) < 2 or not len(positive):
         return math.nan
-    return float(-(there * np.log(there)).sum() / math.log(len(shares))) + 0.0  # not −0
+    return float(-(positive * np.log(positive)).sum() / math.log(len(shares))) + 0.0  # turns −0 into 0

@@ -1,7 +1,8 @@
-"""Counting masks in processes of their own.
+"""Counting the pixels of mask files in several processes.
 
-They are plain Python processes that import NumPy and Pillow, no torch, and speak over pipes. Unlike multiprocessing's
-they do not import the caller's main module, so a script needs no guard, and nothing is forked under running threads.
+Workers are plain Python processes that import NumPy and Pillow but not torch, and communicate over pipes. Unlike
+multiprocessing they do not import the caller's main module, so a script needs no ``__main__`` guard, and no process is
+forked while threads run.
 """
 
 from __future__ import annotations
@@ -21,45 +22,42 @@ from typing import BinaryIO, NamedTuple
 
 from faircl.data.count_cache import DIGEST_BYTES
 from faircl.data.file_data import FileData
-from faircl.data.mask_coding import Counted
-from faircl.data.masks import file_bytes
+from faircl.data.mask_coding import MaskCounts
+from faircl.data.raster_files import file_bytes
 from faircl.errors import UserError
+from faircl.parallel import available_cores
 
 CHUNK = 32
 """Masks sent to a process at a time."""
-_WORKER = "import sys; sys.path[:] = {path!r}; from faircl.data.counting_pool import serve; serve()"
+_WORKER = "import sys; sys.path[:] = {path!r}; from faircl.data.counting_pool import run_worker; run_worker()"
 
-_Chunk = tuple[int, Sequence[str]]
-
-
-def cores() -> int:
-    """Return how many cores this process may use, which may be fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_Chunk = tuple[int, Sequence[str]]  # index of the first id, and the ids
 
 
-class Looked(NamedTuple):
-    """A mask file: digest of its content and coding, what tells it from other files, its counts if not yet known."""
+class CountedFile(NamedTuple):
+    """A mask file: digest of its content and coding, identity of its image, and counts unless the digest was known."""
 
     digest: bytes
-    file: object
-    counted: Counted | None
+    identity: object
+    counts: MaskCounts | None
 
 
-def look(data: FileData, split: str, id: str, known: Collection[bytes]) -> Looked:
-    """Read a mask file once; count it unless its digest is among the known ones."""
+def count_file(data: FileData, split: str, id: str, known: Collection[bytes]) -> CountedFile:
+    """Read a mask file once; count it unless its digest is known."""
     path = data.mask_path(split, id)
     content = file_bytes(path, "mask")
     digest = hashlib.blake2b(data.label_key(split, id).encode(), digest_size=DIGEST_BYTES)
     digest.update(content)
-    file = _identity(data, split, id, path)
+    identity = _identity(data, split, id, path)
     new = digest.digest() not in known
-    return Looked(digest.digest(), file, data.count_mask(split, id, content) if new else None)
+    return CountedFile(digest.digest(), identity, data.count_mask(split, id, content) if new else None)
 
 
 def _identity(data: FileData, split: str, id: str, mask: Path) -> object:
-    """Return what tells an image from others: its file, or the name it would have, or else its mask's file.
+    """Return the identity of an image: device and inode of its file, its name if it is missing, else its mask's.
 
-    Links are followed, so two names of one file are the same. Some systems number no files.
+    Links are followed, so two names of one file are the same image. Some file systems have no inode numbers; the path
+    is used there.
     """
     image = data.image_key(split, id)
     for path in (mask,) if image is None else (data.root / image,):
@@ -69,51 +67,51 @@ def _identity(data: FileData, split: str, id: str, mask: Path) -> object:
     return image
 
 
-class _CannotServe(Exception):
-    """A worker could not be started, or not be given the reader."""
+class _WorkerError(Exception):
+    """A worker could not be started, has died, or cannot unpickle or run the reader."""
 
 
-def look_in_processes(
+def count_in_processes(
     data: FileData, split: str, ids: Sequence[str], known: Collection[bytes], advance: Callable[[], None]
-) -> list[Looked] | None:
-    """Look at masks in as many processes as there are cores; None where the reader cannot be sent to another one."""
+) -> list[CountedFile] | None:
+    """Count masks in one process per core; None if the reader cannot be sent to another process."""
     try:
         job = pickle.dumps((data, split, frozenset(known)))
-    except Exception:  # an outside reader may hold anything
+    except Exception:  # a reader from outside may hold anything
         return None
     chunks: SimpleQueue[_Chunk] = SimpleQueue()
     for start in range(0, len(ids), CHUNK):
         chunks.put((start, ids[start : start + CHUNK]))
-    results: list[Looked | None] = [None] * len(ids)
-    workers, lock = min(cores(), chunks.qsize()), Lock()
+    results: list[CountedFile | None] = [None] * len(ids)
+    workers, lock = min(available_cores(), chunks.qsize()), Lock()
     with ThreadPoolExecutor(workers) as pool:
-        drivers = [pool.submit(_drive, job, chunks, results, advance, lock) for _ in range(workers)]
+        feeders = [pool.submit(_feed_worker, job, chunks, results, advance, lock) for _ in range(workers)]
         try:
-            for driver in drivers:
-                driver.result()
-        except _CannotServe:
+            for feeder in feeders:
+                feeder.result()
+        except _WorkerError:
             return None
-        finally:  # an error, or Ctrl-C: the others finish their chunk and find nothing more to do
+        finally:  # after an error or Ctrl-C the other workers finish their chunk and stop
             _drain(chunks)
     return [result for result in results if result is not None]
 
 
-def _drive(
-    job: bytes, chunks: SimpleQueue[_Chunk], results: list[Looked | None], advance: Callable[[], None], lock: Lock
+def _feed_worker(
+    job: bytes, chunks: SimpleQueue[_Chunk], results: list[CountedFile | None], advance: Callable[[], None], lock: Lock
 ) -> None:
-    """Feed one process until there is nothing left."""
+    """Start a worker process and send it chunks until none is left."""
     command = [sys.executable, "-c", _WORKER.format(path=sys.path)]
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
-        raise _CannotServe from error
+        raise _WorkerError from error
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         process.stdin.write(job)
         process.stdin.flush()
         if not pickle.load(process.stdout):
-            raise _CannotServe
+            raise _WorkerError
         while True:
             try:
                 start, ids = chunks.get_nowait()
@@ -123,17 +121,17 @@ def _drive(
             process.stdin.flush()
             answer = pickle.load(process.stdout)
             if answer is None:
-                raise _CannotServe
+                raise _WorkerError
             if isinstance(answer, str):
                 raise UserError(answer)
             results[start : start + len(ids)] = answer
             with lock:
                 for _ in ids:
                     advance()
-    except (OSError, EOFError, pickle.UnpicklingError) as error:  # killed, for want of memory perhaps
-        raise _CannotServe from error
+    except (OSError, EOFError, pickle.UnpicklingError) as error:  # the worker was killed, perhaps for want of memory
+        raise _WorkerError from error
     finally:
-        with suppress(OSError):  # it flushes, and nobody may be there to read
+        with suppress(OSError):  # closing flushes, which fails if the worker has died
             process.stdin.close()
         process.stdout.close()
         process.wait()
@@ -147,28 +145,28 @@ def _drain(chunks: SimpleQueue[_Chunk]) -> None:
         return
 
 
-def serve() -> None:
-    """Be such a process: read the reader and chunks of ids; answer each chunk with what was found, or a sentence."""
+def run_worker() -> None:
+    """Run a worker: receive the reader, then lists of ids; answer each list with counts, or with an error's text."""
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anything prints must not get between the answers
+    os.dup2(2, 1)  # anything printed goes to standard error, not between the answers
     try:
         data, split, known = pickle.load(source)
-    except Exception:  # a reader that only the caller's process knows
-        _answer(sink, False)
+    except Exception:  # the reader's class can only be imported in the caller's process
+        _send(sink, False)
         return
-    _answer(sink, True)
+    _send(sink, True)
     while True:
         try:
             ids = pickle.load(source)
-            _answer(sink, [look(data, split, id, known) for id in ids])
+            _send(sink, [count_file(data, split, id, known) for id in ids])
         except UserError as error:
-            _answer(sink, str(error))
+            _send(sink, str(error))
         except (EOFError, BrokenPipeError, KeyboardInterrupt):
             return
-        except Exception:  # an outside reader's: it is raised where the caller sees it, counting there
-            _answer(sink, None)
+        except Exception:  # a bug of a reader from outside: the caller counts again itself and raises it
+            _send(sink, None)
 
 
-def _answer(sink: BinaryIO, value: object) -> None:
+def _send(sink: BinaryIO, value: object) -> None:
     pickle.dump(value, sink)
     sink.flush()

@@ -1,51 +1,29 @@
-"""What all readers of image and mask files share: splits, paths, decoding, pairs that must fit."""
+"""Base class of the readers of image and mask files."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faircl.data.images import RGB, ImageReading
-from faircl.data.mask_coding import Counted, MaskCoding, count_ids
-from faircl.data.masks import Palette, file_bytes
+from faircl.data.listing import FilePair, Listing, describe_missing
+from faircl.data.mask_coding import MaskCoding, MaskCounts, count_ids
+from faircl.data.masks import Palette
+from faircl.data.raster_files import file_bytes
 from faircl.data.sample import Classes, Sample
 from faircl.errors import UserError, did_you_mean
 from faircl.labels import Mask
 
-IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"})
-MASK_SUFFIXES = frozenset({".png"})
-
-
-class Files(NamedTuple):
-    """Where one id's files are, below the root, '/'-separated; `image` is None where none was found."""
-
-    image: str | None
-    mask: str
-
-
-class Listing(NamedTuple):
-    """The files of a split by id, in the data set's own order.
-
-    `skipped` are files that belong to no image of the split, `bare` images that have no mask; both below the root.
-    """
-
-    files: dict[str, Files]
-    skipped: tuple[str, ...] = ()
-    bare: tuple[str, ...] = ()
-
 
 class FileData:
-    """Base of the readers of files.
+    """Reader of image and mask files.
 
-    A subclass sets `classes` and `coding` in its constructor, names its `splits` and lists a split's files. Listing
-    needs masks and lists only: whether images are there is asked by `check_images` and `read`. A split may be several,
-    joined by '+': ``train+val``.
+    A subclass sets `classes` and `coding` in its constructor and implements `splits` and `list_split`. Listing needs
+    masks only; `check_images` and `read` require the images. Several splits can be joined by '+': ``train+val``.
     """
 
     classes: Classes
@@ -63,7 +41,7 @@ class FileData:
     # For subclasses
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that are there."""
+        """Return the names of the splits."""
         raise NotImplementedError
 
     def list_split(self, split: str) -> Listing:
@@ -71,9 +49,9 @@ class FileData:
         raise NotImplementedError
 
     def label_key(self, split: str, id: str) -> str:
-        """Return what a mask's labels depend on besides its bytes: counts are remembered by both.
+        """Return a cache key: all that a mask's labels depend on besides its bytes.
 
-        A reader that decodes in a way of its own, and depends on more than the code that does it, says here on what.
+        A reader whose own `decode_mask` depends on more than its code, such as a file, overrides this.
         """
         own = type(self)
         plain = own.decode_mask is FileData.decode_mask and own.count_mask is FileData.count_mask
@@ -83,22 +61,22 @@ class FileData:
         """Class ids (H, W) of a mask file's bytes."""
         return self.coding.decode(data, self.mask_path(split, id))
 
-    def count_mask(self, split: str, id: str, data: bytes) -> Counted:
-        """Count the classes of a mask file's bytes; as `decode_mask`, faster."""
+    def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
+        """Count the classes of a mask file's bytes; same result as counting `decode_mask`, but faster."""
         if type(self).decode_mask is not FileData.decode_mask:
             return count_ids(self.decode_mask(split, id, data), len(self.classes.names))
         return self.coding.count(data, self.mask_path(split, id))
 
     def image_key(self, split: str, id: str) -> str | None:
-        """Return what tells an image from others where its file is not there; None where nothing does."""
+        """Return the path that identifies an image even if its file is missing; None if there is no such path."""
         return self._files(split, id).image
 
-    def doubt(self, pixels: NDArray[np.int64]) -> str:
-        """Return a sentence if the pixels of the classes (K,) give away that the masks are not what they seem."""
+    def suspicion(self, pixels: NDArray[np.int64]) -> str:
+        """Return a warning if the pixels per class (K,) suggest masks of a wrong kind, otherwise an empty string."""
         return ""
 
     def domain(self, split: str, id: str) -> str | None:
-        """Domain (city, site, camera) an image belongs to: the first folder of its id, if it lies in one."""
+        """Return an image's domain (city, site, camera): the first folder of its id, or None if it is in none."""
         return id.partition("/")[0] if "/" in id else None
 
     # For everyone
@@ -108,31 +86,31 @@ class FileData:
         return tuple(self.listing(split).files)
 
     def skipped(self, split: str) -> tuple[str, ...]:
-        """Files found among a split's that belong to none of its images, below the root."""
+        """Return the files of a split that belong to none of its images, relative to the root."""
         return self.listing(split).skipped
 
     def listing(self, split: str) -> Listing:
-        """List a split, or several joined by '+', once; an error where images have no mask, or there is nothing."""
+        """List a split, or several joined by '+', and check the listing; the result is cached."""
         if split not in self._listings:
-            listing = self.list_leniently(split)
+            listing = self.list_unchecked(split)
             self.check_listing(split, listing)
             self._listings[split] = listing
         return self._listings[split]
 
     def check_listing(self, split: str, listing: Listing) -> None:
-        """Raise an error if a listing cannot be trained on."""
-        if listing.bare:
-            found = some(listing.bare, "image", "no mask")
+        """Raise an error if images have no mask or the split is empty."""
+        if listing.unmasked:
+            found = describe_missing(listing.unmasked, "image", "no mask")
             raise UserError(f"{self.root} has {found}; unpack or add the masks, or remove the images.")
         if not listing.files:
             raise UserError(f"Split '{split}' of {self.root} is empty; expected at least one mask in it.")
 
     def mask_path(self, split: str, id: str) -> Path:
-        """Path of an id's mask."""
+        """Return the path of an id's mask."""
         return self.root / self._files(split, id).mask
 
     def image_path(self, split: str, id: str) -> Path:
-        """Path of an id's image; an error where none was found."""
+        """Return the path of an id's image; raise an error if it has none."""
         files = self._files(split, id)
         if files.image is None:
             raise UserError(f"Mask {self.root / files.mask} has no image; add it or remove the mask.")
@@ -156,32 +134,32 @@ class FileData:
         return self.decode_mask(split, id, file_bytes(self.mask_path(split, id), "mask"))
 
     def check_images(self, split: str) -> None:
-        """Raise an error that names the masks of a split whose image is not there."""
+        """Raise an error that names the masks of a split without an image."""
         listing = self.listing(split)
-        bare = [files.mask for files in listing.files.values() if not self._has_image(files)]
-        if bare:
-            found = some(bare, "mask", "no image")
+        missing = [files.mask for files in listing.files.values() if not self._has_image(files)]
+        if missing:
+            found = describe_missing(missing, "mask", "no image")
             raise UserError(f"{self.root} has {found}; add the images or remove the masks.")
 
-    def _has_image(self, files: Files) -> bool:
+    def _has_image(self, files: FilePair) -> bool:
         return files.image is not None and os.path.exists(self.root / files.image)
 
-    def _files(self, split: str, id: str) -> Files:
+    def _files(self, split: str, id: str) -> FilePair:
         files = self.listing(split).files.get(id)
         if files is None:
             raise UserError(f"No image '{id}' in split '{split}' of {self.root}; ids are paths without extension.")
         return files
 
-    def relist(self, split: str) -> Listing:
-        """List a split anew and go on with it whatever is missing in it, for a check that names all problems."""
-        self._listings = {**self._listings, split: self.list_leniently(split)}
+    def relist_unchecked(self, split: str) -> Listing:
+        """List a split again without checking it, and cache the result; for a check that reports all problems."""
+        self._listings = {**self._listings, split: self.list_unchecked(split)}
         return self._listings[split]
 
-    def list_leniently(self, split: str) -> Listing:
-        """List a split, or several joined by '+', whatever is missing in it."""
-        files: dict[str, Files] = {}
+    def list_unchecked(self, split: str) -> Listing:
+        """List a split, or several joined by '+', without checking the listing."""
+        files: dict[str, FilePair] = {}
         skipped: list[str] = []
-        bare: list[str] = []
+        unmasked: list[str] = []
         for part in split.split("+"):
             self.check_split(part)
             listing = self.list_split(part)
@@ -192,8 +170,8 @@ class FileData:
                 )
             files |= listing.files
             skipped += listing.skipped
-            bare += listing.bare
-        return Listing(files, tuple(dict.fromkeys(skipped)), tuple(bare))
+            unmasked += listing.unmasked
+        return Listing(files, tuple(dict.fromkeys(skipped)), tuple(unmasked))
 
     def check_split(self, split: str) -> None:
         """Raise an error if there is no such split."""
@@ -201,70 +179,3 @@ class FileData:
         if split not in splits:
             have = f"It has: {', '.join(splits)}." if splits else "It has none."
             raise UserError(f"Data set {self.root} has no split '{split}'.{did_you_mean(split, splits)} {have}")
-
-
-def open_root(root: str | Path, expected: str) -> Path:
-    """Return a data set's folder; an error that names what is expected in it where there is none."""
-    path = Path(root).expanduser()
-    if not os.path.isdir(path):  # unlike Path.is_dir, it does not raise below a forbidden folder
-        found = "is not a folder" if os.path.exists(path) else "does not exist or may not be entered"
-        raise UserError(f"Data folder {path} {found}; {expected} in it.")
-    return path
-
-
-def subfolders(folder: Path) -> set[str]:
-    """Names of the folders in a folder, hidden ones left out."""
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")}
-    except OSError as error:
-        cannot_list(error)
-
-
-def list_files(folder: Path, suffixes: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Id to extension of the files below a folder, links followed, sorted; and the files left out.
-
-    A file is left out for its extension or for a name, its own or a folder's, that starts with a dot (.DS_Store,
-    ._a.jpg); and so is a link to a folder that it lies in.
-    """
-    found: dict[str, str] = {}
-    skipped: list[str] = []
-    for place, folders, files in os.walk(folder, onerror=cannot_list, followlinks=True):
-        inner = os.path.relpath(place, folder).replace(os.sep, "/")
-        prefix = "" if inner == "." else f"{inner}/"
-        back = {name for name in folders if _leads_back(os.path.join(place, name))}
-        folders[:] = sorted(name for name in folders if name not in back)
-        skipped += [prefix + name for name in sorted(back)]
-        for name in sorted(files):
-            stem, suffix = os.path.splitext(name)
-            if "/." in f"/{prefix}{name}" or suffix.lower() not in suffixes:
-                skipped.append(prefix + name)
-                continue
-            id = prefix + stem
-            if id in found:
-                first, second = sorted((found[id], suffix))
-                raise UserError(
-                    f"{folder} holds both {id}{first} and {id}{second}, which have the same id '{id}'; remove one."
-                )
-            found[id] = sys.intern(suffix)
-    return dict(sorted(found.items())), skipped
-
-
-def _leads_back(path: str) -> bool:
-    """Whether a folder is a link to one that it lies in: followed, it would never end."""
-    return os.path.islink(path) and f"{os.path.realpath(os.path.dirname(path))}{os.sep}".startswith(
-        f"{os.path.realpath(path)}{os.sep}"
-    )
-
-
-def cannot_list(error: OSError) -> NoReturn:
-    """Turn a folder that cannot be listed into a sentence."""
-    raise UserError(
-        f"Cannot list folder {error.filename}: {error.strerror or error}; check its permissions."
-    ) from error
-
-
-def some(names: Sequence[str], kind: str, lacks: str) -> str:
-    """Say how many files lack their partner, and name the first three."""
-    named = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return f"{len(names)} {kind}{'s' if len(names) > 1 else ''} with {lacks}: {named}"

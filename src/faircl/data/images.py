@@ -1,4 +1,4 @@
-"""Reading images of any depth and number of bands as (H, W, 3) uint8."""
+"""Reading images of any bit depth and number of bands as (H, W, 3) uint8."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.deep_images import decode_npy, decode_png16, decode_tiff, is_colour_png16, needs_tifffile
-from faircl.data.masks import decode_raster, file_bytes
+from faircl.data.multiband_images import decode_npy, decode_png16, decode_tiff, is_colour_png16, needs_tifffile
+from faircl.data.raster_files import decode_raster, file_bytes
 from faircl.data.sample import Image
 from faircl.errors import UserError
 
 
 @dataclass(frozen=True)
 class ImageReading:
-    """How images become the three channels a network sees.
+    """How image files become three 8-bit channels.
 
-    `bands`: which become red, green and blue, counted from 0; None: the first three, or the only one three times.
-    `value_range`: the values that become 0 and 255, others between or cut off; None: the whole range of 8 or 16 bits.
-    Both hold for a whole data set: stretching each image to its own range would make equal pixels of two images differ.
+    `bands`: the bands, from 0, that become red, green and blue; None: the first three, or the only one three times.
+    `value_range`: the values that become 0 and 255, linear between them and clipped outside; None: the whole range of
+    8 or 16 bits. Both apply to a whole data set, so that equal values of two images stay equal.
     """
 
     bands: tuple[int, int, int] | None = None
     value_range: tuple[float, float] | None = None
 
     def read(self, path: Path) -> Image:
-        """Read an image file as (H, W, 3) uint8: what Pillow reads, arrays (.npy) and TIFFs of many bands."""
+        """Read an image file as (H, W, 3) uint8: formats of Pillow, .npy arrays, multi-band TIFFs."""
         data = file_bytes(path, "image")
         if path.suffix.lower() == ".npy":
             return self._channels(decode_npy(data, path), path)
@@ -48,10 +48,10 @@ class ImageReading:
         """Convert a decoded picture of any mode to (H, W, 3) uint8, as `read` does; `path` is for errors."""
         if self == RGB:
             return _rgb(picture, path)
-        return self._channels(_stored(picture), path)
+        return self._channels(_pixel_array(picture), path)
 
     def _channels(self, stored: NDArray[Any], path: Path) -> Image:
-        """Pick bands of (H, W) or (H, W, C) numbers and bring them to 8 bits."""
+        """Select the bands of an array (H, W) or (H, W, C) and convert them to 8 bits."""
         bands = stored if stored.ndim == 3 else stored[..., None]
         count = bands.shape[2]
         if self.bands is None and count == 2:
@@ -60,26 +60,21 @@ class ImageReading:
         if not 0 <= min(chosen) <= max(chosen) < count:
             has = f"{count} bands, 0 to {count - 1}" if count > 1 else "one band, 0"
             raise UserError(f"Image {path} has {has}, but data.bands is {list(chosen)}; choose among those it has.")
-        return _levels(bands[..., list(chosen)], path, self.value_range)
+        return _to_uint8(bands[..., list(chosen)], path, self.value_range)
 
 
 RGB = ImageReading()
-"""Red, green and blue as stored."""
-
-
-def read_image(path: Path) -> Image:
-    """Any picture Pillow reads, as (H, W, 3) uint8 RGB.
-
-    EXIF orientation is left alone: masks are drawn on the stored raster, and rotating one of the two parts them.
-    Alpha is dropped, not blended. 16-bit values lose their low byte.
-    """
-    return decode_image(file_bytes(path, "image"), path)
+"""The default: red, green and blue as stored."""
 
 
 def decode_image(data: bytes, path: Path) -> Image:
-    """Decode a picture's bytes as `read_image` does; `path` is for errors."""
-    if (plain := _decode_jpeg(data)) is not None:
-        return plain
+    """Decode the bytes of any image that Pillow reads to (H, W, 3) uint8 RGB; `path` is for errors.
+
+    EXIF orientation is not applied, because masks are drawn on the stored pixels. Alpha is dropped without blending.
+    16-bit values lose their low byte.
+    """
+    if (pixels := _decode_jpeg(data)) is not None:
+        return pixels
     return _rgb(decode_raster(data, path, "image"), path)
 
 
@@ -87,47 +82,46 @@ def _rgb(picture: Pillow.Image, path: Path) -> Image:
     """Convert a decoded picture of any mode to (H, W, 3) uint8 RGB."""
     if picture.mode.startswith("I") or picture.mode == "F":
         deep = np.asarray(picture)[..., None]
-        return _levels(np.repeat(deep, 3, axis=2), path, None)
-    return np.array(_plain(picture).convert("RGB"), dtype=np.uint8)
+        return _to_uint8(np.repeat(deep, 3, axis=2), path, None)
+    return np.array(_without_palette_alpha(picture).convert("RGB"), dtype=np.uint8)
 
 
 def _decode_jpeg(data: bytes) -> Image | None:
-    """Decode a plain colour JPEG by torchvision, in half of Pillow's time and to the same pixels.
+    """Decode an RGB JPEG with torchvision, in half of Pillow's time and to the same pixels.
 
-    None for any other file, a damaged one among them, and where torchvision is not loaded already: to load it takes
-    longer than it would save.
+    Return None for other and for damaged files, and if torchvision is not imported yet: importing it takes longer than
+    it would save.
     """
     library = sys.modules.get("torchvision.io")
     if library is None or data[:3] != b"\xff\xd8\xff":
         return None
-    import torch  # torchvision has it
+    import torch  # imported by torchvision already
 
     try:
-        if Pillow.open(BytesIO(data)).mode != "RGB":  # grey, or the colours of print
+        if Pillow.open(BytesIO(data)).mode != "RGB":  # gray or CMYK
             return None
-        # EXIF orientation is left alone, as everywhere.
         pixels = library.decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), library.ImageReadMode.RGB)
-    except Exception:  # Pillow knows what to say
+    except Exception:  # Pillow then raises an error with a reason
         return None
     decoded: Image = pixels.permute(1, 2, 0).numpy()
     return np.ascontiguousarray(decoded)
 
 
-def _stored(picture: Pillow.Image) -> NDArray[Any]:
-    """Numbers (H, W) or (H, W, C) of a picture; colours that are coded otherwise become red, green and blue."""
-    if picture.mode == "LA" or picture.mode == "1":  # the alpha of grey is no band
+def _pixel_array(picture: Pillow.Image) -> NDArray[Any]:
+    """Return the pixels (H, W) or (H, W, C) of a picture; palettes and other colour spaces are converted to RGB."""
+    if picture.mode == "LA" or picture.mode == "1":  # alpha is not a band
         return np.asarray(picture.convert("L"))
     kept = picture.mode in ("L", "RGB", "RGBA", "F") or picture.mode.startswith("I")
-    return np.asarray(picture if kept else _plain(picture).convert("RGB"))
+    return np.asarray(picture if kept else _without_palette_alpha(picture).convert("RGB"))
 
 
-def _plain(picture: Pillow.Image) -> Pillow.Image:
-    """Give a palette with transparency an alpha channel: straight to RGB, Pillow warns."""
+def _without_palette_alpha(picture: Pillow.Image) -> Pillow.Image:
+    """Convert a palette with transparency to RGBA, because Pillow warns if it is converted to RGB directly."""
     return picture.convert("RGBA") if picture.mode == "P" and "transparency" in picture.info else picture
 
 
-def _levels(numbers: NDArray[Any], path: Path, value_range: tuple[float, float] | None) -> Image:
-    """Numbers of any type to 0 ... 255; what is not a number becomes 0."""
+def _to_uint8(numbers: NDArray[Any], path: Path, value_range: tuple[float, float] | None) -> Image:
+    """Scale values of any type to 0 … 255; NaN becomes 0."""
     if value_range is not None:
         low, high = value_range
         scaled = (numbers.astype(np.float64) - low) * 255 / (high - low)

@@ -1,8 +1,8 @@
-"""A short way through the commonest masks: 8-bit index PNGs whose rows are stored as they are.
+"""Fast decoding of the most common masks: 8-bit index PNGs with unfiltered rows.
 
-Their decompressed bytes are the rows, each behind a zero that says "no filter". Palette PNGs are written so by nearly
-everything. Any other file, a damaged one among them, is left to Pillow: torchvision, no faster with grey PNGs once
-their length is checked, crashes where rows are missing.
+The decompressed bytes of such a file are its rows, each after a filter byte of zero. Nearly all software writes palette
+PNGs this way. All other files, damaged ones included, are left to Pillow. torchvision is not used: it crashes if rows
+are missing, and checking their length makes it as slow.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_GREY, _PALETTE = 0, 3
-_LARGEST = 1 << 28  # bytes
-_MOST_INFLATED = 1032  # times that deflate can shrink anything
+_GRAY, _PALETTE = 0, 3
+_MAX_BYTES = 1 << 28
+_MAX_RATIO = 1032  # best compression ratio of deflate
 
 
-class MissingRows(Exception):
-    """A file holds fewer rows than its header says. Pillow would fill them with zeros and say nothing."""
+class MissingRowsError(Exception):
+    """A file holds fewer rows than its header says, which Pillow would silently fill with zeros."""
 
 
-class IndexPng(NamedTuple):
-    """How often each value occurs (256,) int64, height and width, and the palette (N, 3) uint8, if it has one."""
+class IndexPngCounts(NamedTuple):
+    """Histogram of the values (256,) int64, height and width, and the palette (N, 3) uint8 or None."""
 
     counts: NDArray[np.int64]
     size: tuple[int, int]
     palette: NDArray[np.uint8] | None
 
 
-class _Index(NamedTuple):
-    """An 8-bit index file that is not too large, by its header."""
+class _IndexPng(NamedTuple):
+    """Header and chunks of an 8-bit index PNG."""
 
     high: int
     wide: int
@@ -42,54 +42,54 @@ class _Index(NamedTuple):
     chunks: dict[bytes, bytes]
 
 
-def count_index_png(data: bytes) -> IndexPng | None:
-    """Count the values of a PNG's bytes; None for what takes the long way."""
-    if (file := _index(data)) is None or (rows := _plain_rows(file)) is None:
+def count_index_png(data: bytes) -> IndexPngCounts | None:
+    """Count the values of a PNG's bytes; None if Pillow has to decode it."""
+    if (file := _parse_index_png(data)) is None or (rows := _unfiltered_rows(file)) is None:
         return None
     palette = np.frombuffer(file.chunks[b"PLTE"], np.uint8).reshape(-1, 3) if file.kind == _PALETTE else None
     counts = _count(rows.reshape(-1))
-    counts[0] -= file.high  # the zeros before the rows
-    return IndexPng(counts, (file.high, file.wide), palette)
+    counts[0] -= file.high  # the filter bytes
+    return IndexPngCounts(counts, (file.high, file.wide), palette)
 
 
 def read_palette_png(data: bytes) -> NDArray[np.uint8] | None:
-    """Return the values (H, W) of a palette PNG's bytes; None for what takes the long way, grey ones among them.
+    """Return the values (H, W) of a palette PNG's bytes; None if Pillow has to decode it.
 
-    Rows of grey are filtered as a rule, which is known only when they are decompressed, and then twice.
+    Gray PNGs are not tried: most have filtered rows, which is known only after decompressing them.
     """
-    if (file := _index(data)) is None or file.kind != _PALETTE:
+    if (file := _parse_index_png(data)) is None or file.kind != _PALETTE:
         return None
     try:
-        rows = _plain_rows(file)
-    except MissingRows:
+        rows = _unfiltered_rows(file)
+    except MissingRowsError:
         return None
     return None if rows is None else rows[:, 1:].copy()
 
 
-def _index(data: bytes) -> _Index | None:
+def _parse_index_png(data: bytes) -> _IndexPng | None:
     try:
         chunks = _chunks(data)
         wide, high, depth, kind, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
         size, packed = high * (wide + 1), chunks[b"IDAT"]
     except (KeyError, struct.error):
         return None
-    # A damaged or hostile file may ask for any size; Pillow knows what is too much.
-    if size > min(_LARGEST, Pillow.MAX_IMAGE_PIXELS or _LARGEST) or len(packed) > _LARGEST // _MOST_INFLATED:
+    # A damaged or malicious header may name any size; Pillow raises an error for too large ones.
+    if size > min(_MAX_BYTES, Pillow.MAX_IMAGE_PIXELS or _MAX_BYTES) or len(packed) > _MAX_BYTES // _MAX_RATIO:
         return None
-    if depth != 8 or kind not in (_GREY, _PALETTE) or interlaced or high == 0 or wide == 0:
+    if depth != 8 or kind not in (_GRAY, _PALETTE) or interlaced or high == 0 or wide == 0:
         return None
     if kind == _PALETTE and (len(chunks.get(b"PLTE", b"?")) % 3):
         return None
-    return _Index(high, wide, kind, chunks)
+    return _IndexPng(high, wide, kind, chunks)
 
 
-def _plain_rows(file: _Index) -> NDArray[np.uint8] | None:
-    """Return the rows (H, 1 + W), each behind its zero; None where one is filtered."""
+def _unfiltered_rows(file: _IndexPng) -> NDArray[np.uint8] | None:
+    """Return the rows (H, 1 + W) with their filter bytes; None if a row is filtered."""
     size = file.high * (file.wide + 1)
     try:
         inflated = zlib.decompress(file.chunks[b"IDAT"], bufsize=size)
         if len(inflated) < size:
-            raise MissingRows
+            raise MissingRowsError
         rows = np.frombuffer(inflated, np.uint8).reshape(file.high, file.wide + 1)
     except (ValueError, zlib.error):
         return None
@@ -97,7 +97,7 @@ def _plain_rows(file: _Index) -> NDArray[np.uint8] | None:
 
 
 def _chunks(data: bytes) -> dict[bytes, bytes]:
-    """Return the chunks by name, the parts of IDAT joined; a KeyError for a file that is not whole."""
+    """Return the chunks by name, IDAT chunks joined; raise KeyError for an incomplete or damaged file."""
     if data[:8] != _SIGNATURE or data[-8:-4] != b"IEND":
         raise KeyError
     chunks: dict[bytes, bytes] = {}
@@ -114,7 +114,7 @@ def _chunks(data: bytes) -> dict[bytes, bytes]:
 
 
 def _count(values: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Histogram (256,) by runs of equal neighbours: masks are mostly such runs, and bytes compare many at a time."""
+    """Return the histogram (256,), counted by runs of equal values, of which masks mostly consist."""
     ends = np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)
     lengths = np.diff(ends, prepend=-1)
     return np.bincount(values[ends], lengths, minlength=256).astype(np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.masks import decode_raster, file_bytes
+from faircl.data.raster_files import decode_raster, file_bytes
 from faircl.errors import UserError
 
 

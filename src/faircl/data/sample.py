@@ -1,4 +1,4 @@
-"""What flows out of a reader: one image, its mask in the data set's own ids, and the list of classes."""
+"""The interface of a reader: samples, class lists, splits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Image = NDArray[np.uint8]  # (H, W, 3)
 class Sample(NamedTuple):
     """One annotated image.
 
-    Shapes: image (H, W, 3) uint8 RGB; mask (H, W) uint8 or uint16 of raw class ids, its largest value being void.
+    Shapes: image (H, W, 3) uint8 RGB; mask (H, W) uint8 or uint16 of raw class ids; the largest value
+    of the type means ignore.
     """
 
     id: str
@@ -30,8 +31,8 @@ class Classes:
     """Class names by raw id.
 
     ``names[i]`` is the name of id ``i``. With a background class it is id 0 and ``names[0]`` is its name;
-    without one, id 0 is an ordinary class. ``background_is_named`` is False where background is what nobody has named
-    (ADE20K's label 0) rather than something that annotators meant (Pascal VOC's).
+    without one, id 0 is an ordinary class. ``background_is_named`` is False if background means "not annotated"
+    (ADE20K's label 0) rather than an annotated background (PASCAL VOC).
     """
 
     names: tuple[str, ...]
@@ -45,18 +46,18 @@ class Classes:
 
 
 class SegmentationData(Protocol):
-    """A reader: it knows files and ids, and nothing of steps, networks or methods."""
+    """A reader of a data set; it gives raw ids, independent of steps."""
 
     classes: Classes
 
     def ids(self, split: str) -> Sequence[str]:
-        """Image ids of a split, in the data set's own order."""
+        """Return the image ids of a split, in the data set's own order."""
         ...
 
     def read(self, split: str, id: str) -> Sample:
-        """Image and mask of one id."""
+        """Return image and mask of one id."""
         ...
 
     def read_mask(self, split: str, id: str) -> Mask:
-        """Mask alone, for scanning labels without decoding images."""
+        """Return the mask alone, for counting labels without decoding images."""
         ...

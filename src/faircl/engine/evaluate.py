@@ -12,10 +12,10 @@ from torch import Tensor
 
 from faircl.acceleration import fused
 from faircl.data.sample import SegmentationData
-from faircl.distributed import global_sum, share_of
+from faircl.distributed import global_sum, rank_slice
 from faircl.labels import Mask
-from faircl.loading.loader import WholeImages, same_size_batches
 from faircl.loading.transforms import CentreCrop
+from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -50,7 +50,7 @@ def evaluate(
     """
     channels = scenario.channels(step)
     confusion = ConfusionMatrix(channels, model.mean.device)
-    own = tuple(share_of(scenario.steps[step].test_images))
+    own = tuple(rank_slice(scenario.steps[step].test_images))
     crop = CentreCrop(size) if convention.crop else None
     images = WholeImages(data, split, own, scenario.test_table(step, convention), crop)
     with evaluating(model), reporter.task(f"step {step} evaluate", len(images)) as task:

@@ -10,7 +10,7 @@ from torch import nn
 
 from faircl.config.run import RunConfig
 from faircl.config.schema import TrainConfig
-from faircl.distributed import on_first, share_buffers, world_size
+from faircl.distributed import broadcast_buffers, on_rank_zero, world_size
 from faircl.errors import UserError
 from faircl.models.checkpointing import checkpoint_blocks
 from faircl.models.segmenter import Segmenter
@@ -26,8 +26,8 @@ def build_model(config: RunConfig, pretrained: bool = True) -> Segmenter:
     with seeded(config.seed, "model"):
         model: Segmenter = MODELS.get(config.model.name)(config.model)
     if pretrained:
-        on_first(model.load_pretrained)  # the other processes get the weights with the first step's network …
-        share_buffers(model)  # … but BatchNorm's statistics with it only under some releases of torch
+        on_rank_zero(model.load_pretrained)  # the other processes get the weights with the first step's network …
+        broadcast_buffers(model)  # … but BatchNorm's statistics with it only under some releases of torch
     if config.train.checkpointing and not checkpoint_blocks(model.blocks()):
         raise UserError(
             f"train.checkpointing is set, but network '{model.name}' has no blocks to compute twice; leave it unset."

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from faircl.config.run import RunConfig
 from faircl.data.label_index import LabelIndex
 from faircl.data.sample import SegmentationData
-from faircl.distributed import on_first
+from faircl.distributed import on_rank_zero
 from faircl.integrity.verify import verify_images
 from faircl.progress import Reporter
 from faircl.registry import METHODS
-from faircl.scenario import Made, Scenario, Splits, make_scenario
-from faircl.scenario.make import find_protocol, find_splits, warn_of_leaks
-from faircl.scenario.memory import Memory, memories
+from faircl.scenario import IndexedScenario, Scenario, Splits, make_scenario
+from faircl.scenario.from_config import find_protocol, find_splits, warn_of_leaks
+from faircl.scenario.replay_memory import ReplayMemory, replay_memories
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Plan:
         return counts
 
     def pixels(self, step: int) -> int:
-        """Count all pixels of a step's images but void."""
+        """Count all pixels of a step's images but ignored ones."""
         images = set(self.scenario.steps[step].images)
         return int(self.index.pixels[[row for row, id in enumerate(self.index.ids) if id in images]].sum())
 
     @cached_property
-    def memories(self) -> tuple[Memory, ...]:
+    def memories(self) -> tuple[ReplayMemory, ...]:
         """The replay memory before every step, empty unless the configuration wants one."""
         c = self.config
         if c.memory.images == 0:
-            return (Memory({}),) * len(self.scenario.steps)
-        return memories(self.scenario, self.index, c.memory.images, c.seed)
+            return (ReplayMemory({}),) * len(self.scenario.steps)
+        return replay_memories(self.scenario, self.index, c.memory.images, c.seed)
 
 
 def open_data(config: RunConfig) -> SegmentationData:
@@ -64,11 +64,11 @@ def open_data(config: RunConfig) -> SegmentationData:
 
 def make_plan(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Plan:
     """Count the masks and look at the images once, on process 0, and build the scenario."""
-    made = on_first(partial(_read, config, data, reporter))
+    made = on_rank_zero(partial(_read, config, data, reporter))
     return Plan(config, data, made.scenario, made.splits, made.train)
 
 
-def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Made:
+def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> IndexedScenario:
     made = make_scenario(
         data,
         config.data,

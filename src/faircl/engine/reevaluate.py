@@ -10,7 +10,7 @@ import numpy as np
 from faircl.config.run import RunConfig
 from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
-from faircl.distributed import join, on_first
+from faircl.distributed import init_process_group, on_rank_zero
 from faircl.engine.evaluate import evaluate
 from faircl.engine.network import build_model, place
 from faircl.engine.runtime import make_fabric, only_first, process_settings
@@ -22,9 +22,9 @@ from faircl.readers.base import FileConfig, ReaderConfig
 from faircl.runs.checkpoint import load_step
 from faircl.runs.folder import RunFolder
 from faircl.scenario import CONVENTIONS, Convention, Scenario
-from faircl.scenario.build import with_test_images
+from faircl.scenario.class_steps import with_test_images
 from faircl.scenario.conventions import ConventionName
-from faircl.scenario.make import find_splits, warn_of_leaks
+from faircl.scenario.from_config import find_splits, warn_of_leaks
 
 
 def evaluate_again(
@@ -39,7 +39,7 @@ def evaluate_again(
     ``root`` says where the data folder is now; ``convention`` scores by another convention than the run did. Under
     torchrun all processes call it alike, and all return the result.
     """
-    join()
+    init_process_group()
     reporter = only_first(reporter)
     config = folder.config()
     if root is not None:
@@ -113,7 +113,7 @@ def _scenario(
         return _with_what_is_there(folder, scenario, data, find_splits(reader, scenario.protocol).test)
     index = LabelIndex(tuple(data.ids(reader.test)), np.zeros((0, 0), np.int64))
     if convention.seen_images_only:  # what they show matters then
-        index = on_first(lambda: index_labels(data, reader.test, reporter))
+        index = on_rank_zero(lambda: index_labels(data, reader.test, reporter))
     today = with_test_images(scenario, index, convention)
     ran = CONVENTIONS[folder.config().eval.convention]
     then, now = (len(made.steps[-1].test_images) for made in (scenario, today))

@@ -17,11 +17,11 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
 from faircl.config.schema import TrainConfig
-from faircl.distributed import join, launched, local_processes, rank, world_size
+from faircl.distributed import init_process_group, launched_world_size, local_world_size, rank, world_size
 from faircl.errors import UserError
 from faircl.models.segmenter import SegOutput
 from faircl.precision import at_least_float32
-from faircl.progress import Reporter, Silence
+from faircl.progress import Reporter, SilentReporter
 
 _TRUE: dict[str, Literal["32-true", "64-true"]] = {"fp32": "32-true", "fp64": "64-true"}
 _MIXED: dict[str, Literal["bf16-mixed", "16-mixed"]] = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -63,23 +63,24 @@ def make_fabric(config: TrainConfig) -> Fabric:
     logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # it has advice on precision that is not ours
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Fabric warns of options that were chosen on purpose
-        if launched() == world_size() == 1:
+        if launched_world_size() == world_size() == 1:
             return Fabric(accelerator=device, devices=1, plugins=plugins, **arithmetic)
-        if on_gpu and local_processes() > torch.cuda.device_count():
+        if on_gpu and local_world_size() > torch.cuda.device_count():
             raise UserError(
-                f"torchrun has started {local_processes()} processes on this machine, but torch sees "
+                f"torchrun has started {local_world_size()} processes on this machine, but torch sees "
                 f"{torch.cuda.device_count()} GPUs here; start one process per GPU (torchrun --nproc-per-node "
                 f"{torch.cuda.device_count()}), or set train.accelerator to cpu."
             )
-        join()
-        if world_size() != launched():
+        init_process_group()
+        if world_size() != launched_world_size():
             raise UserError(
-                f"The process group has {world_size()} processes, but WORLD_SIZE is {launched()}; start with torchrun."
+                f"The process group has {world_size()} processes, but WORLD_SIZE is {launched_world_size()}; start "
+                "with torchrun."
             )
         fabric = Fabric(
             accelerator=device,
-            devices=local_processes(),
-            num_nodes=launched() // local_processes(),
+            devices=local_world_size(),
+            num_nodes=launched_world_size() // local_world_size(),
             # Buffers are shared once at the end of a step, not at every forward pass.
             strategy=DDPStrategy(gradient_as_bucket_view=True, **_BUFFERS_STAY),
             plugins=[*plugins, TorchElasticEnvironment()],
@@ -108,7 +109,7 @@ def smallest_share(config: TrainConfig) -> int:
 
 def only_first(reporter: Reporter) -> Reporter:
     """Return the reporter on process 0, silence elsewhere."""
-    return reporter if rank() == 0 else Silence()
+    return reporter if rank() == 0 else SilentReporter()
 
 
 @contextmanager

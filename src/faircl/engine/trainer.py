@@ -19,7 +19,7 @@ from PIL import Image as Pillow
 from faircl.acceleration import accelerated, fused
 from faircl.config.run import RunConfig
 from faircl.data.masks import write_mask
-from faircl.distributed import join, on_first, rank, share_buffers, share_of
+from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank, rank_slice
 from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.engine.loggers import TrainLog, import_summary_writer
 from faircl.engine.make_method import check_balance, make_method
@@ -47,16 +47,12 @@ from faircl.engine.update import Updater, one_behind, without_gradient
 from faircl.errors import UserError
 from faircl.files import writing
 from faircl.labels import Mask
+from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.batch import Batch
 from faircl.loading.inputs import check_inputs, training_batches
-from faircl.loading.loader import (
-    AssignedLabels,
-    Augmentation,
-    Batch,
-    StepDataset,
-    WholeImages,
-    same_size_batches,
-)
-from faircl.loading.samplers import CountedBatches, Order, RareFirst, Shuffled, Stream
+from faircl.loading.samplers import Order, RareClassOrder, ShuffledOrder, StepBatchSampler, Stream
+from faircl.loading.step_dataset import Augmentation, StepDataset
+from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.methods.base import Method, ScannedBatch, StepContext
 from faircl.metrics import average_over_steps, forgetting
 from faircl.models.segmenter import Segmenter
@@ -79,10 +75,10 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     Under torchrun all processes call it alike; the run is the one that a single process would make, but for dropout
     and, without synchronised statistics, BatchNorm.
     """
-    join()
+    init_process_group()
     reporter = only_first(reporter)
     config = config.model_copy(update={"data": config.data.absolute()})  # found again from any folder
-    done = on_first(partial(_finished, RunFolder(out), config, resume))
+    done = on_rank_zero(partial(_finished, RunFolder(out), config, resume))
     with process_settings(config.train):
         fabric = make_fabric(config.train)
         data = open_data(config)
@@ -92,9 +88,9 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
             import_summary_writer()
         plan = make_plan(config, data, reporter)
         method = make_method(config, model)
-        on_first(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
+        on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
         # Everything that can be wrong with data and settings is known by now: only now may the disk be touched.
-        folder = on_first(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
+        folder = on_rank_zero(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
         with memory_in_words():
             Trainer(plan, model, method, folder, fabric, reporter).run()
     return folder
@@ -133,8 +129,8 @@ class Trainer:
 
     def run(self) -> None:
         """Train what is not finished yet, step by step."""
-        first = self.first = on_first(self.folder.finished_steps)
-        records = on_first(partial(self.folder.records, before_step=first))
+        first = self.first = on_rank_zero(self.folder.finished_steps)
+        records = on_rank_zero(partial(self.folder.records, before_step=first))
         if 0 < first < len(self.scenario.steps):
             load_step(self.folder.step_path(first - 1), self.model, self.method)
         place(self.model, self.fabric.device)
@@ -145,9 +141,9 @@ class Trainer:
             evaluation = self.finish_step(step, records) | speed
             records += [*self.log.records, evaluation]
             self.log.records.clear()
-            on_first(partial(self._write_results, records))
+            on_rank_zero(partial(self._write_results, records))
         if first == len(self.scenario.steps):  # nothing was left to do, but a killed process may owe the last files
-            on_first(lambda: self._write_results(self.folder.records()))
+            on_rank_zero(lambda: self._write_results(self.folder.records()))
         self.log.close()
 
     def _about(self, step: int) -> str:
@@ -173,7 +169,7 @@ class Trainer:
         prepared = time.monotonic() - started
         seconds = self._update_all(step, teacher, context.assigned)
         gc.collect()  # DDP's hooks on the weights must be gone before the next step sets its own
-        share_buffers(self.model)
+        broadcast_buffers(self.model)
         self.method.end_step(context)
         images = self._iterations(step) * self.config.optim.accumulate * self.config.train.batch
         return {"preparation_seconds": prepared, "seconds": seconds, "images_per_second": images / seconds}
@@ -237,7 +233,7 @@ class Trainer:
             auxiliary=self.config.data.auxiliary_maps(self.method.needs.auxiliary_map),
             tables=self.plan.memories[step].tables(self.scenario, step),
         )
-        order = CountedBatches(self._streams(step), iterations * self.config.optim.accumulate)
+        order = StepBatchSampler(self._streams(step), iterations * self.config.optim.accumulate)
         return training_batches(dataset, order, c, self.fabric.device, self.reporter)
 
     def _streams(self, step: int) -> list[Stream]:
@@ -245,13 +241,13 @@ class Trainer:
         batch, balance, seed = self.config.train.batch, self.config.balance, self.config.seed
         images, kept = len(self.scenario.steps[step].images), len(self.plan.memories[step].images)
         again = min(max(round(self.config.memory.share * batch), 1), batch - 1) if kept else 0
-        order: Order = Shuffled(images, seed, ("shuffle", step))
+        order: Order = ShuffledOrder(images, seed, ("shuffle", step))
         if balance.sampling == "rare":
             counts = self.plan.label_counts(step)[:, int(self.scenario.background) :]
             if counts.any():  # a domain may show nothing but background
-                order = RareFirst(counts, balance.temperature, seed, step)
+                order = RareClassOrder(counts, balance.temperature, seed, step)
         streams = [Stream(order, batch - again)]
-        return [*streams, Stream(Shuffled(kept, seed, ("memory", step)), again, images)] if again else streams
+        return [*streams, Stream(ShuffledOrder(kept, seed, ("memory", step)), again, images)] if again else streams
 
     def _context(self, step: int) -> StepContext:
         counts = self.plan.label_counts(step)
@@ -272,7 +268,7 @@ class Trainer:
 
     def _scan(self, step: int) -> Iterator[ScannedBatch]:
         """Run the model as it stands over this process's share of the step's whole images."""
-        images = tuple(share_of(self.scenario.steps[step].images))
+        images = tuple(rank_slice(self.scenario.steps[step].images))
         table, tables = self.scenario.train_table(step), self.plan.memories[step].tables(self.scenario, step)
         whole = WholeImages(self.plan.data, self.plan.splits.train, images, table, tables=tables)
         with fused(self.model), self.reporter.task(f"step {step} scan", len(images)) as task:
@@ -302,7 +298,7 @@ class Trainer:
             workers=self.config.train.workers,
             reporter=self.reporter,
         )
-        on_first(partial(self._write_step, step))
+        on_rank_zero(partial(self._write_step, step))
         earlier = step_metrics(records)
         record = {"kind": "eval", **metrics.to_json(), **forgetting([*earlier, metrics]).to_json()}
         record["leaked"] = self.scenario.steps[step].leaked

@@ -17,7 +17,7 @@ from faircl.config.schema import OptimConfig
 from faircl.distributed import global_sum, world_size
 from faircl.engine.runtime import full_precision_logits
 from faircl.errors import UserError
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.base import Method, Terms
 from faircl.methods.needs import Needs
 from faircl.models.segmenter import SegOutput

@@ -1,68 +1,67 @@
-"""Looking at every file of a data set and naming all that is wrong with it, from first to last.
+"""Check of a whole data set: every file is read, and all problems are reported.
 
-Images and masks are decoded in threads, one pair at a time in each; of a pair, only counts and a digest are kept.
+Images and masks are decoded in threads; of each pair only counts and a digest are kept in memory.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
 
-from faircl.data.counting_pool import cores
 from faircl.data.file_data import FileData
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
-from faircl.integrity.faults import Examined, look_at_mask, look_at_pair
 from faircl.integrity.findings import Fault, Report
-from faircl.progress import Reporter, Silence
+from faircl.integrity.pair_check import PairResult, check_mask, check_pair
+from faircl.parallel import thread_pool
+from faircl.progress import Reporter, SilentReporter
 
 _JPEG = (".jpg", ".jpeg")
 
-_Seen = dict[bytes, tuple[str, str]]  # digest of an image to the split and name it was first met under
+_FirstSeen = dict[bytes, tuple[str, str]]  # digest of an image to the split and name of its first occurrence
 
 
 def check_data(
     data: SegmentationData, splits: Iterable[str], reporter: Reporter | None = None, images: bool = True
 ) -> Report:
-    """Check splits of a data set; with ``images`` off, their masks alone."""
-    reporter = reporter or Silence()
+    """Check splits of a data set; with ``images`` off, only their masks."""
+    reporter = reporter or SilentReporter()
     report = Report()
-    seen: _Seen = {}
-    data = copy.copy(data)  # listed anew, and leniently
+    seen: _FirstSeen = {}
+    data = copy.copy(data)  # its listings are replaced by unchecked ones
     for split in dict.fromkeys(splits):
-        ids = _list(data, split, report)
+        ids = _list_split(data, split, report)
         report.checked[split] = len(ids)
         if ids:
             _check_split(data, split, ids, report, seen, reporter, images)
     return report
 
 
-def _list(data: SegmentationData, split: str, report: Report) -> Sequence[str]:
-    """List a split; what keeps it from being listed is a finding, and files without a partner are findings too."""
+def _list_split(data: SegmentationData, split: str, report: Report) -> Sequence[str]:
+    """Return the ids of a split; report if it cannot be listed, and files without a partner."""
     try:
         if not isinstance(data, FileData):
             return data.ids(split)
-        listing = data.relist(split)
+        listing = data.relist_unchecked(split)
     except UserError as error:
         report.add(split, Fault("unlisted-split", None, str(error)))
         return ()
-    jpegs = {_inner(name): name for name in listing.skipped if name.lower().endswith(_JPEG)}
-    found = {image: jpegs.get(_inner(image)) for image in listing.bare}
+    jpegs = {_path_in_split(name): name for name in listing.skipped if name.lower().endswith(_JPEG)}
+    found = {image: jpegs.get(_path_in_split(image)) for image in listing.unmasked}
     for image, jpeg in found.items():
         report.add(split, _without_mask(image, jpeg))
     report.skipped[split] = tuple(name for name in listing.skipped if name not in found.values())
-    if not listing.files and not listing.bare:
+    if not listing.files and not listing.unmasked:
         report.add(split, Fault("empty-split", None, f"Split '{split}' of {data.root} holds neither image nor mask."))
     return tuple(listing.files)
 
 
-def _inner(name: str) -> str:
-    """Return a file's path without its first folder and its extension: the same for an image and its mask."""
+def _path_in_split(name: str) -> str:
+    """Return a path without its first folder and its extension, which is equal for an image and its mask."""
     return os.path.splitext(name.partition("/")[2])[0]
 
 
@@ -79,26 +78,28 @@ def _check_split(
     split: str,
     ids: Sequence[str],
     report: Report,
-    seen: _Seen,
+    seen: _FirstSeen,
     reporter: Reporter,
     images: bool,
 ) -> None:
     totals = np.zeros(len(data.classes.names), np.int64)
     counted = 0
 
-    def note(looked: Examined) -> None:
+    def add(result: PairResult) -> None:
         nonlocal totals, counted
-        for fault in looked.faults:
+        for fault in result.faults:
             report.add(split, fault)
-        if looked.pixels is not None:
-            totals += looked.pixels
+        if result.pixels is not None:
+            totals += result.pixels
             counted += 1
-        if looked.digest is not None and (again := _seen_before(looked, split, looked.digest, seen)):
-            report.add(split, again)
+        if result.digest is not None and (repeated := _duplicate(result, split, result.digest, seen)):
+            report.add(split, repeated)
 
-    look = partial(look_at_pair if images else look_at_mask, data, split)
-    with reporter.task(f"checking {split}", len(ids)) as task:
-        _in_threads(look, ids, note, task.advance)
+    check = partial(check_pair if images else check_mask, data, split)
+    with reporter.task(f"checking {split}", len(ids)) as task, thread_pool() as pool:
+        for result in pool.map(check, ids):
+            add(result)
+            task.advance()
     if len(ids) == 1:
         message = f"Split '{split}' has a single image; check that it is whole."
         report.add(split, Fault("single-image", None, message))
@@ -108,28 +109,15 @@ def _check_split(
             report.add(split, Fault("empty-class", None, message))
 
 
-def _in_threads(
-    look: Callable[[str], Examined], ids: Sequence[str], note: Callable[[Examined], None], advance: Callable[[], None]
-) -> None:
-    """Look at all ids and note what was found in their order."""
-    pool = ThreadPoolExecutor(cores())
-    try:
-        for looked in pool.map(look, ids):
-            note(looked)
-            advance()
-    finally:
-        pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for all that is still to come
-
-
-def _seen_before(looked: Examined, split: str, digest: bytes, seen: _Seen) -> Fault | None:
-    """Say that an image is there twice; across splits, a network would be tested on what it was trained on."""
-    first_split, first = seen.setdefault(digest, (split, looked.image))
-    if (first_split, first) == (split, looked.image):
+def _duplicate(result: PairResult, split: str, digest: bytes, seen: _FirstSeen) -> Fault | None:
+    """Return a fault if an image occurs twice: a duplicate within a split, a leak across splits."""
+    first_split, first = seen.setdefault(digest, (split, result.image))
+    if (first_split, first) == (split, result.image):
         return None
     if first_split == split:
-        return Fault("duplicate", looked.image, f"Image {looked.image} has the same content as {first}; remove one.")
+        return Fault("duplicate", result.image, f"Image {result.image} has the same content as {first}; remove one.")
     message = (
-        f"Image {looked.image} of split '{split}' has the same content as {first} of split '{first_split}'; remove it "
+        f"Image {result.image} of split '{split}' has the same content as {first} of split '{first_split}'; remove it "
         "from one of them."
     )
-    return Fault("leak", looked.image, message)
+    return Fault("leak", result.image, message)

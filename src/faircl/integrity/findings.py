@@ -1,4 +1,4 @@
-"""What can be wrong with a data set: kinds of problems, what to do about each, and the report of a check."""
+"""Kinds of problems of a data set, advice for each, and the report of a check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Severity = Literal["error", "warning"]
 
 
 class Kind(NamedTuple):
-    """How bad a problem is and what to do about it."""
+    """Severity of a kind of problem, and advice."""
 
     severity: Severity
     advice: str
@@ -23,7 +23,7 @@ _ERRORS = {
     "unreadable-mask": "copy or export them again",
     "unreadable-image": "as the sentence says; if broken, copy or export them again",
     "size-mismatch": "export the masks again at the size of their images",
-    "unknown-ids": "add the missing classes, or write these pixels as void",
+    "unknown-ids": "add the missing classes, or write these pixels as ignored",
     "unknown-colours": "add the colours to the classes, or export without smoothing",
     "deep-ids": "16-bit masks: write class numbers, not instance numbers, or add the missing classes",
     "rgb-mask": "give every class its colour, or save the masks as index PNGs",
@@ -35,7 +35,7 @@ _ERRORS = {
 _WARNINGS = {
     "duplicate": "remove all but one, unless the image is meant to count more",
     "empty-class": "expected of a part of a data set; otherwise compare the class list with the masks",
-    "void-mask": "annotate them or leave them out: nothing can be learned from void",
+    "void-mask": "annotate them or leave them out: nothing can be learned from ignored pixels",
     "single-image": "check that the split is whole",
 }
 KINDS = {kind: Kind("error", advice) for kind, advice in _ERRORS.items()} | {
@@ -45,7 +45,7 @@ KINDS = {kind: Kind("error", advice) for kind, advice in _ERRORS.items()} | {
 
 
 class Fault(NamedTuple):
-    """One problem of a file: its kind, the file below the root, and a sentence."""
+    """One problem: its kind, the file relative to the root, and a sentence."""
 
     kind: str
     file: str | None
@@ -54,7 +54,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem of a split; `file` is below the root, or the id where the data is not files, or None for no file."""
+    """One problem of a split; `file` is relative to the root, or an id if the data is not files, or None."""
 
     kind: str
     severity: Severity
@@ -65,7 +65,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What a check has found: number of images by split, problems, and files that belong to nothing by split."""
+    """Result of a check: number of images by split, problems, and skipped files by split."""
 
     checked: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there are no errors; warnings may be."""
+        """Whether there are no errors; there may be warnings."""
         return not self.count("error")
 
     def count(self, severity: Severity) -> int:
@@ -81,11 +81,11 @@ class Report:
         return sum(finding.severity == severity for finding in self.findings)
 
     def add(self, split: str, fault: Fault) -> None:
-        """Note a problem."""
+        """Add a problem."""
         self.findings.append(Finding(fault.kind, KINDS[fault.kind].severity, split, fault.file, fault.message))
 
     def by_kind(self) -> dict[str, list[Finding]]:
-        """Return the problems by kind, errors first; kinds without one are left out."""
+        """Return the problems by kind, errors first, without empty kinds."""
         grouped: dict[str, list[Finding]] = {kind: [] for kind in KINDS}
         for finding in self.findings:
             grouped[finding.kind].append(finding)

@@ -1,6 +1,6 @@
-"""Looking at every image once before training: a broken or ill-sized file is found then and not in its middle.
+"""Reading every image once before training, so that a damaged or wrongly sized file does not interrupt it.
 
-What was found in order is remembered by the file's name, size and times, so that it is looked at once.
+Valid files are remembered in the cache by name, size and times, so that each is read only once.
 """
 
 from __future__ import annotations
@@ -8,75 +8,70 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from faircl.data.count_cache import cache_folder, keep
-from faircl.data.counting_pool import cores
+from faircl.data.cache_files import cache_folder, write_cache_file
 from faircl.data.file_data import FileData
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
+from faircl.parallel import thread_pool
 from faircl.progress import Reporter
 from faircl.readers.scenes import SceneData
 
 
 def verify_images(data: SegmentationData, split: str, ids: Sequence[str], reporter: Reporter) -> None:
-    """Read the images of a split with their masks; raise the first error. Masks alone are checked elsewhere."""
+    """Read the images of a split with their masks; raise the first error."""
     if isinstance(data, SceneData):
         return
     if not isinstance(data, FileData):
-        _look(data, split, ids, reporter, lambda id: None)
+        _read_all(data, split, ids, reporter, lambda id: None)
         return
     data.check_images(split)
-    seen = _Seen(data)
-    unseen = [id for id in ids if not seen.holds(split, id)]
-    if unseen:
+    verified = _VerifiedFiles(data)
+    new = [id for id in ids if (split, id) not in verified]
+    if new:
         try:
-            _look(data, split, unseen, reporter, lambda id: seen.add(split, id))
+            _read_all(data, split, new, reporter, lambda id: verified.add(split, id))
         finally:
-            seen.keep()
+            verified.save()
 
 
-def _look(
-    data: SegmentationData, split: str, ids: Sequence[str], reporter: Reporter, note: Callable[[str], None]
+def _read_all(
+    data: SegmentationData, split: str, ids: Sequence[str], reporter: Reporter, done: Callable[[str], None]
 ) -> None:
-    pool = ThreadPoolExecutor(cores())
-    try:
-        with reporter.task(f"looking at images ({split})", len(ids)) as task:
-            for id, _ in zip(ids, pool.map(lambda id: _in_order(data, split, id), ids), strict=True):
-                note(id)
-                task.advance()
-    finally:
-        pool.shutdown(cancel_futures=True)  # after an error, and after Ctrl-C, nothing more is begun
+    """Read images with their masks in threads and call ``done`` for each id."""
+
+    def read(id: str) -> None:
+        data.read(split, id)  # not returned, so that it is freed at once
+
+    with reporter.task(f"looking at images ({split})", len(ids)) as task, thread_pool() as pool:
+        for id, _ in zip(ids, pool.map(read, ids), strict=True):
+            done(id)
+            task.advance()
 
 
-def _in_order(data: SegmentationData, split: str, id: str) -> None:
-    """Read an image with its mask and let them go."""
-    data.read(split, id)
-
-
-class _Seen:
-    """Marks of the files that were in order, in a file of the cache; a file that cannot be read or written is left."""
+class _VerifiedFiles:
+    """Digests of valid files, in a file of the cache; it is ignored if it cannot be read or written."""
 
     def __init__(self, data: FileData) -> None:
         self.data = data
         about = f"{os.path.abspath(data.root)}/{data.coding.fingerprint}/{data.images}"
         self.path = cache_folder() / "images" / hashlib.blake2b(about.encode(), digest_size=16).hexdigest()
         try:
-            self.marks = set(self.path.read_text(encoding="ascii").split())
+            self.digests = set(self.path.read_text(encoding="ascii").split())
         except (OSError, UnicodeDecodeError):
-            self.marks = set()
+            self.digests = set()
 
-    def holds(self, split: str, id: str) -> bool:
-        return self._mark(split, id) in self.marks
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        return self._digest(*key) in self.digests
 
     def add(self, split: str, id: str) -> None:
-        self.marks.add(self._mark(split, id))
+        self.digests.add(self._digest(split, id))
 
-    def keep(self) -> None:
-        text = "\n".join(sorted(self.marks)).encode("ascii")
-        keep(self.path, lambda file: file.write(text))
+    def save(self) -> None:
+        text = "\n".join(sorted(self.digests)).encode("ascii")
+        write_cache_file(self.path, lambda file: file.write(text))
 
-    def _mark(self, split: str, id: str) -> str:
+    def _digest(self, split: str, id: str) -> str:
         parts = [self.data.label_key(split, id)]
         for path in (self.data.image_path(split, id), self.data.mask_path(split, id)):
             try:

@@ -1,4 +1,4 @@
-"""Batches: as workers send them, and as methods see them."""
+"""Batches: packed as workers send them, and prepared as methods use them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
-from faircl.loading.compact_labels import alike, widen
-from faircl.loading.packed_tensors import Parcel, Ring
+from faircl.loading.compact_labels import expand, to_common_dtype
+from faircl.loading.packed_tensors import PackedTensors, SharedRing
 from faircl.loading.transforms import jitter
 
 
 class Batch(NamedTuple):
-    """What a method sees.
+    """One training batch, the input of a method.
 
     Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
     None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step;
@@ -38,13 +38,13 @@ class Batch(NamedTuple):
         auxiliary: Tensor | None,
         gains: Tensor | None,
     ) -> Batch:
-        """Make a batch of uint8 images, compact labels and the gains (B, 5) of colour jitter."""
+        """Convert uint8 images and compact labels; apply colour jitter with gains (B, 5)."""
         coloured = image if gains is None else jitter(image, gains)
         number = torch.get_default_dtype()
         return cls(
             coloured.to(number, memory_format=torch.contiguous_format) / 255,
-            widen(labels),
-            None if assigned is None else widen(assigned),
+            expand(labels),
+            None if assigned is None else expand(assigned),
             draws,
             auxiliary,
         )
@@ -52,18 +52,18 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> Batch:
         """Move the batch to a device."""
         moved = (None if value is None else value.to(device, non_blocking=True) for value in self)
-        return Batch(*moved)  # type: ignore[arg-type]  # what may be None keeps its place
+        return Batch(*moved)  # type: ignore[arg-type]  # only fields that may be None are
 
 
-class Sent(Protocol):
-    """What comes out of a loader: it is moved to the device and prepared there."""
+class LoaderBatch(Protocol):
+    """A batch as a loader yields it; it is moved to the device and converted there."""
 
     def to(self, device: torch.device) -> Self:
         """Move it to a device."""
         ...
 
-    def prepared(self) -> Batch:
-        """Return the batch that methods see."""
+    def to_batch(self) -> Batch:
+        """Convert it to the batch that methods use."""
         ...
 
 
@@ -83,13 +83,13 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SentBatch:
-    """Items of a batch on their way to the device."""
+class PackedBatch:
+    """The items of a batch in one buffer."""
 
-    parcel: Parcel
+    packed: PackedTensors
 
     @classmethod
-    def collate(cls, items: Sequence[Item], ring: Ring | None = None) -> SentBatch:
+    def collate(cls, items: Sequence[Item], ring: SharedRing | None = None) -> PackedBatch:
         """Pack items."""
         assigned, auxiliary, gains = (
             [part for part in parts if part is not None] or None  # all items have it, or none
@@ -100,11 +100,11 @@ class SentBatch:
             )
         )
         return cls(
-            Parcel.pack(
+            PackedTensors.pack(
                 [
-                    [item.image.permute(1, 2, 0) for item in items],  # as it lies in memory
-                    alike([item.labels for item in items]),
-                    alike(assigned) if assigned else None,
+                    [item.image.permute(1, 2, 0) for item in items],  # channels last, the order in memory
+                    to_common_dtype([item.labels for item in items]),
+                    to_common_dtype(assigned) if assigned else None,
                     torch.tensor([item.draw for item in items]),
                     auxiliary,
                     gains,
@@ -113,24 +113,24 @@ class SentBatch:
             )
         )
 
-    def kept(self) -> SentBatch:
+    def copy_from_ring(self) -> PackedBatch:
         """Return the batch in memory of its own."""
-        return replace(self, parcel=self.parcel.kept())
+        return replace(self, packed=self.packed.copy_from_ring())
 
-    def pin_memory(self) -> SentBatch:
-        """Move the batch to memory that a GPU can copy from by itself."""
-        return replace(self, parcel=self.parcel.pin_memory())
+    def pin_memory(self) -> PackedBatch:
+        """Copy the batch to page-locked memory."""
+        return replace(self, packed=self.packed.pin_memory())
 
-    def to(self, device: torch.device) -> SentBatch:
+    def to(self, device: torch.device) -> PackedBatch:
         """Move the batch to a device."""
-        return replace(self, parcel=self.parcel.to(device))
+        return replace(self, packed=self.packed.to(device))
 
-    def prepared(self) -> Batch:
-        """Return the batch as methods and networks want it: images in the run's float type, int64 labels."""
-        image, labels, assigned, draws, auxiliary, gains = self.parcel.tensors()
+    def to_batch(self) -> Batch:
+        """Convert images to the default float type and labels to int64."""
+        image, labels, assigned, draws, auxiliary, gains = self.packed.tensors()
         assert image is not None
         assert labels is not None
         assert draws is not None
-        # What is not converted is copied: it would keep the whole buffer from being freed.
+        # Tensors that are not converted are copied: a view would keep the whole buffer in memory.
         own = None if auxiliary is None else auxiliary.clone()
         return Batch.prepare(image.permute(0, 3, 1, 2), labels, assigned, draws.clone(), own, gains)

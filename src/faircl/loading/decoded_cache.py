@@ -1,4 +1,4 @@
-"""Decoded samples kept for the rest of a step: in memory, or in files that are mapped into it."""
+"""Caches of decoded samples: in memory, or in memory-mapped files of the cache folder."""
 
 from __future__ import annotations
 
@@ -9,33 +9,32 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from faircl.data.count_cache import VARIABLE, cache_folder, keep
-from faircl.data.counting_pool import cores
+from faircl.data.cache_files import CACHE_VARIABLE, cache_folder, write_cache_file
 from faircl.data.file_data import FileData
 from faircl.data.sample import Sample, SegmentationData
 from faircl.errors import UserError
 from faircl.labels import Mask
+from faircl.parallel import available_cores, thread_pool
 
 GB = 1e9
-_HEADER = struct.Struct("<8sIII12x")  # name and version, height, width, bytes of a mask's number; a multiple of 16
-_NAME = b"faircl-1"
-_MEMORY = Path("/proc/meminfo")
-_CONTAINER = Path("/sys/fs/cgroup")
+_HEADER = struct.Struct("<8sIII12x")  # magic, height, width, bytes per mask value; padded to a multiple of 16
+_MAGIC = b"faircl-1"
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def decode_all(
     data: SegmentationData, split: str, ids: Sequence[str], check: Callable[[float], None]
 ) -> Iterator[Sample]:
-    """Read samples in threads, in order; ``check`` is told early how many bytes all of them are going to need."""
-    chunk = 8 * cores()  # what is read ahead
-    with ThreadPoolExecutor(cores()) as pool:
+    """Read samples in threads, in order; after the first chunk ``check`` gets an estimate of the bytes of all."""
+    chunk = 8 * available_cores()  # samples that are read ahead
+    with thread_pool() as pool:
         for first in range(0, len(ids), chunk):
             samples = list(pool.map(lambda id: data.read(split, id), ids[first : first + chunk]))
             if first == 0:
@@ -43,17 +42,14 @@ def decode_all(
             yield from samples
 
 
-class SamplesInMemory:
-    """A reader in front of another, which has decoded some of its samples beforehand.
-
-    Processes that are forked off share them, uncopied.
-    """
+class MemoryCache:
+    """A reader that wraps another and holds decoded samples in memory; forked processes share them without a copy."""
 
     def __init__(self, data: SegmentationData, split: str, ids: Sequence[str], advance: Callable[[], None]) -> None:
         self.data, self.classes = data, data.classes
-        self._kept: dict[tuple[str, str], Sample] = {}
+        self._samples: dict[tuple[str, str], Sample] = {}
         for id, sample in zip(ids, decode_all(data, split, ids, check_memory), strict=True):
-            self._kept[split, id] = sample
+            self._samples[split, id] = sample
             advance()
 
     def ids(self, split: str) -> Sequence[str]:
@@ -61,23 +57,23 @@ class SamplesInMemory:
         return self.data.ids(split)
 
     def read(self, split: str, id: str) -> Sample:
-        """Image and mask of one id; not to be written to."""
-        return self._kept.get((split, id)) or self.data.read(split, id)
+        """Image and mask of one id, read-only by convention."""
+        return self._samples.get((split, id)) or self.data.read(split, id)
 
     def read_mask(self, split: str, id: str) -> Mask:
         """Mask alone."""
         return self.read(split, id).mask
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the samples behind: a process that is not forked decodes what it needs sooner than it receives all."""
-        return {**self.__dict__, "_kept": {}}
+        """Pickle without the samples: decoding a few again is faster than sending all."""
+        return {**self.__dict__, "_samples": {}}
 
 
-class SamplesOnDisk:
-    """A reader in front of one of files, which keeps what it has decoded in the cache folder, a file per sample.
+class DiskCache:
+    """A reader that wraps one of files and stores decoded samples in the cache folder, one file per sample.
 
-    Files are written whole or not at all, so that any number of processes may share the folder. Their names depend on
-    path, size and time of the image and of the mask, and on how both are read.
+    Files are written atomically, so that any number of processes may share the folder. A file's name is a digest of
+    path, size and modification time of the image and of the mask, and of how both are read.
     """
 
     def __init__(self, data: SegmentationData, folder: Path | None = None) -> None:
@@ -98,32 +94,32 @@ class SamplesOnDisk:
         return self.data.read_mask(split, id)
 
     def read(self, split: str, id: str) -> Sample:
-        """Image and mask of one id; decoded and kept if it is not there yet."""
+        """Image and mask of one id, decoded and stored on first use."""
         path = self._path(split, id)
         if path is None:
-            return self.data.read(split, id)  # which says what is wrong
-        with suppress(OSError, ValueError):  # not there, or not whole
+            return self.data.read(split, id)  # raises the error that names the missing file
+        with suppress(OSError, ValueError):  # missing or damaged
             return _load(path, id)
         sample = self.data.read(split, id)
-        if not keep(path, lambda file: _save(file, sample)):
-            self._cannot_keep(path)
+        if not write_cache_file(path, lambda file: _save(file, sample)):
+            self._raise_cannot_write(path)
         return sample
 
     def check_folder(self) -> None:
-        """Raise an error if nothing can be kept."""
+        """Raise an error if the cache folder cannot be written."""
         probe = self.folder / ".probe"
-        if not keep(probe, lambda file: file.write(b"faircl")):
-            self._cannot_keep(probe)
+        if not write_cache_file(probe, lambda file: file.write(b"faircl")):
+            self._raise_cannot_write(probe)
         probe.unlink(missing_ok=True)
 
-    def _cannot_keep(self, path: Path) -> NoReturn:
+    def _raise_cannot_write(self, path: Path) -> NoReturn:
         raise UserError(
-            f"Cannot keep decoded images in {self.folder}: the disk is full{_room(path)}, or the folder cannot be "
-            f"made or written; make room, set {VARIABLE} to another, or train.cache to none or memory."
+            f"Cannot keep decoded images in {self.folder}: the disk is full{_free_disk(path)}, or the folder cannot be "
+            f"made or written; make room, set {CACHE_VARIABLE} to another, or train.cache to none or memory."
         )
 
     def _path(self, split: str, id: str) -> Path | None:
-        """Return where a sample is kept; None if its files cannot be seen."""
+        """Return the file of a sample; None if its image or mask cannot be read."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(f"{type(self.data).__qualname__}/{self.data.label_key(split, id)}/{self.data.images}".encode())
         for path in (self.data.image_path(split, id), self.data.mask_path(split, id)):
@@ -136,8 +132,8 @@ class SamplesOnDisk:
         return self.folder / name[:2] / name
 
 
-def _room(path: Path) -> str:
-    """Say how much is free where a file was to be, as far as that can be seen."""
+def _free_disk(path: Path) -> str:
+    """Return " (N GB free)" for the disk of a path, or an empty string if that is unknown."""
     with suppress(OSError, StopIteration):
         free = shutil.disk_usage(next(parent for parent in path.parents if os.path.exists(parent))).free
         return f" ({free / GB:.1f} GB free)"
@@ -146,20 +142,22 @@ def _room(path: Path) -> str:
 
 def _save(file: BinaryIO, sample: Sample) -> None:
     high, wide = sample.mask.shape
-    file.write(_HEADER.pack(_NAME, high, wide, sample.mask.itemsize))
+    file.write(_HEADER.pack(_MAGIC, high, wide, sample.mask.itemsize))
     for part in (sample.image, sample.mask):
         file.write(np.ascontiguousarray(part).data)
 
 
 def _load(path: Path, id: str) -> Sample:
-    """Map a file into memory; a ValueError where it is not what it should be."""
+    """Map a file into memory; raise ValueError if it is damaged."""
     with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # writable arrays, whose writes reach no file
+        mapped = mmap.mmap(
+            file.fileno(), 0, access=mmap.ACCESS_COPY
+        )  # copy on write: arrays are writable, the file is not
     if len(mapped) < _HEADER.size:
         raise ValueError
     name, high, wide, itemsize = _HEADER.unpack_from(mapped)
     pixels = high * wide
-    if name != _NAME or itemsize not in (1, 2) or len(mapped) != _HEADER.size + pixels * (3 + itemsize):
+    if name != _MAGIC or itemsize not in (1, 2) or len(mapped) != _HEADER.size + pixels * (3 + itemsize):
         raise ValueError
     image = np.frombuffer(mapped, np.uint8, 3 * pixels, _HEADER.size).reshape(high, wide, 3)
     stored = np.frombuffer(mapped, np.uint8, pixels * itemsize, _HEADER.size + 3 * pixels)
@@ -168,8 +166,8 @@ def _load(path: Path, id: str) -> Sample:
 
 
 def check_memory(needed: float, cache: str = "memory") -> None:
-    """Refuse samples that this machine has no memory for, where it tells."""
-    free = min(_free_memory(), _free_in_container())
+    """Raise an error if ``needed`` bytes exceed the free memory, where that is known."""
+    free = min(_free_memory(), _free_in_cgroup())
     if needed > free:
         raise UserError(
             f"train.cache is {cache}, but the step's decoded images need about {needed / GB:.1f} GB and "
@@ -178,22 +176,22 @@ def check_memory(needed: float, cache: str = "memory") -> None:
 
 
 def _free_memory() -> float:
-    """Return the bytes that the machine could give; infinity where it does not tell."""
+    """Return the free memory of the machine in bytes; infinity if unknown."""
     with suppress(OSError, ValueError, KeyError):
-        return 1024 * _numbers(_MEMORY)["MemAvailable:"]
+        return 1024 * _read_counters(_MEMINFO)["MemAvailable:"]
     return math.inf
 
 
-def _free_in_container() -> float:
-    """Return the bytes that the container (cgroup v2) may still take; infinity where there is no limit."""
+def _free_in_cgroup() -> float:
+    """Return the bytes left under the limit of the container (cgroup v2); infinity without a limit."""
     with suppress(OSError, ValueError, KeyError):
-        limit, used = (int((_CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
-        kinds = _numbers(_CONTAINER / "memory.stat")
-        return limit - used + kinds["inactive_file"] + kinds["active_file"]  # what was read from files need not stay
+        limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        kinds = _read_counters(_CGROUP / "memory.stat")
+        return limit - used + kinds["inactive_file"] + kinds["active_file"]  # page cache can be reclaimed
     return math.inf
 
 
-def _numbers(path: Path) -> dict[str, int]:
-    """Return the numbers of a file of lines with a name and a number."""
+def _read_counters(path: Path) -> dict[str, int]:
+    """Read a file of lines "name number"."""
     lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {line[0]: int(line[1]) for line in lines if len(line) > 1}

@@ -1,4 +1,4 @@
-"""All images of a step on the training device, where windows are cut out of them: no workers, no copies on the way."""
+"""Device cache: all images of a step on the training device, where windows are cut out of them without workers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from faircl.errors import UserError
 from faircl.loading.compact_labels import as_tensor
 from faircl.loading.decoded_cache import GB, check_memory, decode_all
-from faircl.loading.loader import StepDataset
-from faircl.loading.windows import CutWindows, Numbers, Window
+from faircl.loading.step_dataset import StepDataset
+from faircl.loading.windows import CropParameters, DeviceWindows, Window
 
 _WHOLE = (slice(None), slice(None))
 
 
-class Whole(NamedTuple):
+class DeviceImage(NamedTuple):
     """A whole image on the device: image (H, W, 3) uint8; labels, assigned (H, W) compact; auxiliary (H, W) bool."""
 
     image: Tensor
@@ -26,25 +26,29 @@ class Whole(NamedTuple):
     auxiliary: Tensor | None
 
 
-class ResidentImages:
-    """The images of a step, labelled, on a device."""
+class DeviceCache:
+    """The images of a step with their labels on a device."""
 
     def __init__(self, dataset: StepDataset, device: torch.device, advance: Callable[[], None]) -> None:
         self.dataset = dataset
-        self.images: list[Whole] = []
+        self.images: list[DeviceImage] = []
+
+        def check(size: float) -> None:
+            _check_device_memory(size, device)
+
         try:
-            samples = decode_all(dataset.data, dataset.split, dataset.images, lambda size: _check(size, device))
+            samples = decode_all(dataset.data, dataset.split, dataset.images, check)
             for id, sample in zip(dataset.images, samples, strict=True):
-                image, labels, assigned, auxiliary = dataset.labelled(id, sample, _WHOLE)
+                image, labels, assigned, auxiliary = dataset.apply_labels(id, sample, _WHOLE)
                 parts = (
                     torch.from_numpy(image if image.flags.writeable else image.copy()),
                     as_tensor(labels),
                     None if assigned is None else as_tensor(assigned),
                     None if auxiliary is None else torch.from_numpy(auxiliary).bool(),
                 )
-                # Rows without gaps, whatever order a reader has left them in.
-                sent = (None if part is None else part.contiguous().to(device) for part in parts)
-                self.images.append(Whole(*sent))  # type: ignore[arg-type]  # what may be None keeps its place
+                # Readers may return arrays with other strides; the resampling kernel needs contiguous rows.
+                moved = (None if part is None else part.contiguous().to(device) for part in parts)
+                self.images.append(DeviceImage(*moved))  # type: ignore[arg-type]  # only fields that may be None are
                 advance()
         except torch.OutOfMemoryError:
             size = sum(part.nbytes for one in self.images for part in one if part is not None)
@@ -53,30 +57,30 @@ class ResidentImages:
                 " the GPU's memory is full; set it to memory or disk."
             ) from None
 
-    def batches(self, order: Iterable[list[tuple[int, int]]]) -> Iterator[CutWindows]:
-        """Yield batches of (draw, image) pairs."""
+    def batches(self, order: Iterable[list[tuple[int, int]]]) -> Iterator[DeviceWindows]:
+        """Yield a batch for each list of (draw, image) pairs."""
         for pairs in order:
             windows = [self._window(draw, index) for draw, index in pairs]
-            yield CutWindows(windows, Numbers.of(windows))
+            yield DeviceWindows(windows, CropParameters.of(windows))
 
     def _window(self, draw: int, index: int) -> Window:
-        """Cut a window out of an image: what is inside is shown, not copied."""
+        """Cut a window out of an image; its tensors are views."""
         image, labels, assigned, auxiliary = self.images[index]
-        crop, gains = self.dataset.draw(draw, labels.shape)
-        place, crop = crop.within(labels.shape)
+        crop, gains = self.dataset.draw_augmentation(draw, labels.shape)
+        region, crop = crop.clip_to(labels.shape)
         return Window(
-            image[place],
-            labels[place],
-            None if assigned is None else assigned[place],
-            None if auxiliary is None else auxiliary[place],
+            image[region],
+            labels[region],
+            None if assigned is None else assigned[region],
+            None if auxiliary is None else auxiliary[region],
             crop,
             draw,
             gains,
         )
 
 
-def _check(needed: float, device: torch.device) -> None:
-    """Refuse images that the device has no memory for."""
+def _check_device_memory(needed: float, device: torch.device) -> None:
+    """Raise an error if ``needed`` bytes do not fit on the device."""
     if device.type != "cuda":
         check_memory(needed, "gpu")
         return

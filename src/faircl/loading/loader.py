@@ -1,186 +1,33 @@
-"""From samples to batches: the step's labels, joint augmentation, counted order."""
+"""The data loader of a step: worker processes that read, augment and pack batches."""
 
 from __future__ import annotations
 
 import sys
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from faircl.data.auxiliary_maps import AuxiliaryMaps
-from faircl.data.counting_pool import cores
-from faircl.data.sample import Sample, SegmentationData
-from faircl.distributed import gather_objects
-from faircl.errors import UserError
-from faircl.labels import IGNORE, LabelTable, Mask, apply_table
-from faircl.loading.batch import Batch as Batch
-from faircl.loading.batch import Item as Item
-from faircl.loading.batch import SentBatch
-from faircl.loading.compact_labels import SENT_IGNORE, as_tensor, compact, look_up
-from faircl.loading.packed_tensors import Ring
-from faircl.loading.samplers import CountedBatches
-from faircl.loading.transforms import CentreCrop, Crop, jitter_gains
-from faircl.loading.windows import SentWindows, Window
-from faircl.seeding import generator
-
-T = TypeVar("T")
-
-
-class PackedArray(NamedTuple):
-    """An integer array, compressed: masks shrink to a few percent."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    data: bytes
-
-    @classmethod
-    def pack(cls, array: NDArray[Any]) -> PackedArray:
-        """Compress an array."""
-        return cls(array.shape, array.dtype.str, zlib.compress(np.ascontiguousarray(array).tobytes(), 1))
-
-    def unpack(self) -> NDArray[Any]:
-        """Return the array, read-only."""
-        return np.frombuffer(zlib.decompress(self.data), self.dtype).reshape(self.shape)
-
-
-class AssignedLabels:
-    """Labels given to a step's images by the model of the step before, by image id, kept compressed in memory."""
-
-    def __init__(self) -> None:
-        self._masks: dict[str, PackedArray] = {}
-
-    def __setitem__(self, id: str, mask: NDArray[np.uint16]) -> None:
-        self._masks[id] = PackedArray.pack(mask.astype(np.uint16, copy=False))
-
-    def __getitem__(self, id: str) -> NDArray[np.uint16]:
-        return self._masks[id].unpack()
-
-    def __len__(self) -> int:
-        return len(self._masks)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._masks)
-
-    def __contains__(self, id: object) -> bool:
-        return id in self._masks
-
-    def gather(self) -> None:
-        """Take in the labels that the other processes have made."""
-        for masks in gather_objects(self._masks):
-            self._masks |= masks
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """How training windows are drawn: output size, zoom range, mirroring, colour jitter."""
-
-    crop: int
-    scale: tuple[float, float]
-    flip: bool
-    jitter: float
-
-
-class Labelled(NamedTuple):
-    """An image, or a part of it, with the step's labels: image (H, W, 3); others (H, W), compact."""
-
-    image: NDArray[np.uint8]
-    labels: Mask
-    assigned: Mask | None
-    auxiliary: NDArray[np.uint8] | None
-
-
-class Draw(NamedTuple):
-    """What is random about an item: its window and the gains of colour jitter."""
-
-    crop: Crop
-    gains: Tensor | None
-
-
-@dataclass(frozen=True)
-class StepDataset(Dataset[Item | Window]):
-    """Training items of one step, addressed by (draw, image): the draw counts every item of the step ever made.
-
-    ``tables`` has the label tables of images that have their own, by id: those of a replay memory. An image that no
-    label was assigned to has IGNORE there. With ``cut_only`` items are windows that are yet to be resampled.
-    """
-
-    data: SegmentationData
-    split: str
-    images: tuple[str, ...]
-    table: LabelTable
-    assigned: AssignedLabels | None
-    augmentation: Augmentation
-    seed: int
-    step: int
-    auxiliary: AuxiliaryMaps | None = None
-    tables: Mapping[str, LabelTable] = field(default_factory=dict)
-    cut_only: bool = False
-
-    def __getitem__(self, key: tuple[int, int]) -> Item | Window:
-        """Read, label and augment one image."""
-        draw, index = key
-        id = self.images[index]
-        sample = self.data.read(self.split, id)
-        crop, gains = self.draw(draw, sample.mask.shape)
-        place, crop = crop.within(sample.mask.shape)
-        image, labels, assigned, auxiliary = self.labelled(id, sample, place)
-        if self.cut_only:
-            cut = torch.from_numpy(image if image.flags.writeable else image.copy())
-            marked = None if auxiliary is None else torch.from_numpy(auxiliary).bool()
-            return Window(cut, as_tensor(labels), _tensor(assigned), marked, crop, draw, gains)
-        return Item(
-            crop.image(image),
-            as_tensor(crop.mask(labels, SENT_IGNORE)),
-            None if assigned is None else as_tensor(crop.mask(assigned, SENT_IGNORE)),
-            draw,
-            None if auxiliary is None else torch.from_numpy(crop.mask(auxiliary, fill=0)).bool(),
-            gains,
-        )
-
-    @property
-    def item_bytes(self) -> int:
-        """Bytes of an item on its way, at most, unless it is a window that shrinks."""
-        # Image, labels, assigned labels and auxiliary map; and some numbers.
-        return 8 * self.augmentation.crop**2 + 256
-
-    def draw(self, draw: int, shape: tuple[int, ...]) -> Draw:
-        """Draw the window of an item, for an image of a shape (H, W)."""
-        rng, a = generator(self.seed, "augment", self.step, draw), self.augmentation
-        crop = Crop.draw(rng, (shape[0], shape[1]), a.crop, a.scale, a.flip)
-        return Draw(crop, jitter_gains(rng, a.jitter))
-
-    def labelled(self, id: str, sample: Sample, place: tuple[slice, slice]) -> Labelled:
-        """Give a part of an image the step's labels."""
-        _, image, mask = sample
-        labels = look_up(self.tables.get(id, self.table), mask[place])
-        assigned, auxiliary = None, None
-        if self.assigned is not None:
-            given = self.assigned[id][place] if id in self.assigned else np.full(labels.shape, IGNORE, np.uint16)
-            assigned = compact(given)
-        if self.auxiliary is not None:
-            auxiliary = self.auxiliary.read(id, mask.shape)[place].astype(np.uint8)
-        return Labelled(image[place], labels, assigned, auxiliary)
+from faircl.loading.batch import PackedBatch
+from faircl.loading.packed_tensors import SharedRing
+from faircl.loading.samplers import StepBatchSampler
+from faircl.loading.step_dataset import StepDataset
+from faircl.loading.windows import PackedWindows
+from faircl.loading.worker_errors import unwrap_user_errors
+from faircl.parallel import available_cores
 
 
 def train_loader(
-    dataset: StepDataset, batches: CountedBatches, workers: int, pin: bool = False
-) -> Iterator[SentBatch | SentWindows]:
-    """Yield this process's share of all batches of a step."""
-    import_module("torchvision.io")  # JPEGs are then decoded by it; once here, and not once in every worker
-    workers = min(workers, cores())  # what is computed does not depend on it
-    fork = workers > 0 and sys.platform == "linux"  # where it is safe: workers then see all memory, uncopied
-    ring = Ring(workers, batches.items * dataset.item_bytes) if fork else None
-    collate = SentWindows.collate if dataset.cut_only else SentBatch.collate
-    loader: Iterable[SentBatch | SentWindows] = DataLoader(
+    dataset: StepDataset, batches: StepBatchSampler, workers: int, pin: bool = False
+) -> Iterator[PackedBatch | PackedWindows]:
+    """Yield this process's part of all batches of a step."""
+    import_module("torchvision.io")  # decodes JPEGs; imported before the workers are forked, so that they share it
+    workers = min(workers, available_cores())  # the batches do not depend on the number of workers
+    fork = workers > 0 and sys.platform == "linux"  # forked workers share the parent's memory without a copy
+    ring = SharedRing(workers, batches.items * dataset.item_bytes) if fork else None
+    collate = PackedWindows.collate if dataset.resample_on_device else PackedBatch.collate
+    loader: Iterable[PackedBatch | PackedWindows] = DataLoader(
         dataset,
         batch_sampler=batches,
         num_workers=workers,
@@ -188,65 +35,5 @@ def train_loader(
         pin_memory=pin,
         multiprocessing_context="fork" if fork else None,
     )
-    for batch in _in_words(loader):
-        yield batch.kept()  # pinned batches are already
-
-
-def _in_words(items: Iterable[T]) -> Iterator[T]:
-    """Pass items on; of a mistake in a worker process leave the sentence, without the traceback torch wraps it in."""
-    try:
-        yield from items
-    except UserError as error:
-        sentence = str(error).rpartition(f"{UserError.__module__}.{UserError.__name__}: ")[2]
-        raise UserError(sentence.strip()) from None
-
-
-class WholeImage(NamedTuple):
-    """One image at its own size: image (3, H, W) uint8, labels (H, W) int32."""
-
-    id: str
-    image: Tensor
-    labels: Tensor
-
-
-@dataclass(frozen=True)
-class WholeImages(Dataset[WholeImage]):
-    """Whole images, or their centres, with a step's labels, for evaluation and for scans before a step."""
-
-    data: SegmentationData
-    split: str
-    images: tuple[str, ...]
-    table: LabelTable
-    crop: CentreCrop | None = None
-    tables: Mapping[str, LabelTable] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> WholeImage:
-        id, image, mask = self.data.read(self.split, self.images[index])
-        if self.crop is not None:
-            image, mask = self.crop.image(image), self.crop.mask(mask)
-        pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
-        return WholeImage(id, pixels, _int32(apply_table(self.tables.get(id, self.table), mask)))
-
-
-def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator[list[WholeImage]]:
-    """Yield lists of up to ``batch`` consecutive images of one size, so that none needs padding."""
-    loader: DataLoader[WholeImage] = DataLoader(images, batch_size=None, num_workers=min(workers, cores()))
-    group: list[WholeImage] = []
-    for item in _in_words(loader):
-        if group and (len(group) == batch or group[0].image.shape != item.image.shape):
-            yield group
-            group = []
-        group.append(item)
-    if group:
-        yield group
-
-
-def _int32(labels: NDArray[np.uint16]) -> Tensor:
-    return torch.from_numpy(labels.astype(np.int32))
-
-
-def _tensor(labels: Mask | None) -> Tensor | None:
-    return None if labels is None else as_tensor(labels)
+    for batch in unwrap_user_errors(loader):
+        yield batch.copy_from_ring()  # a pinned batch is a copy already

@@ -1,4 +1,4 @@
-"""The next batch on its way to the GPU while it works on this one."""
+"""Prefetching: the next batch is copied to the GPU while the current one is trained on."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from faircl.loading.batch import Batch, Sent
+from faircl.loading.batch import Batch, LoaderBatch
 
 
-def prepared_on(batches: Iterable[Sent], device: torch.device) -> Iterator[Batch]:
-    """Bring batches to a device and prepare them there.
+def prefetch_to_device(batches: Iterable[LoaderBatch], device: torch.device) -> Iterator[Batch]:
+    """Move batches to a device and convert them there.
 
-    On a GPU both happen in a stream of their own. A batch is asked for when the work on the one before has been handed
-    to the GPU but is not done; the copy, out of pinned memory, and the preparation then run beside it.
+    On a GPU both run on a separate stream. The next batch is requested as soon as the kernels of the current one are
+    queued, so its copy from pinned memory and its conversion overlap with them.
     """
     if device.type != "cuda":
         for batch in batches:
-            yield batch.to(device).prepared()
+            yield batch.to(device).to_batch()
         return
-    beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    copy_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     for batch in batches:
-        with torch.cuda.stream(beside):
-            ready = batch.to(device).prepared()
+        with torch.cuda.stream(copy_stream):
+            ready = batch.to(device).to_batch()
         current = torch.cuda.current_stream(device)
-        current.wait_stream(beside)
+        current.wait_stream(copy_stream)
         for tensor in ready:
             if tensor is not None:
-                tensor.record_stream(current)  # its memory is not used again before the work on it is done
+                tensor.record_stream(current)  # keeps the allocator from reusing its memory too early
         yield ready

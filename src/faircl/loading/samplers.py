@@ -1,30 +1,31 @@
-"""In which order the images of a step are trained on; all of it counted, none of it remembered."""
+"""The order in which a step's images are trained on; it follows from the seed and counters, without state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from faircl.distributed import share_of
+from faircl.distributed import rank_slice
 from faircl.seeding import generator
 
 
 class Order(Protocol):
-    """An endless order of images, epoch after epoch."""
+    """An order of images for each epoch."""
 
     def epoch(self, number: int) -> NDArray[np.int64]:
-        """Return the images of an epoch, by index."""
+        """Return the image indices of an epoch."""
         ...
 
 
 @dataclass(frozen=True)
-class Shuffled:
-    """Every image once per epoch, in an order that depends on the counters alone."""
+class ShuffledOrder:
+    """Every image once per epoch, in a random order that depends only on the seed and the counters."""
 
     images: int
     seed: int
@@ -35,16 +36,16 @@ class Shuffled:
         return generator(self.seed, *self.counters, number).permutation(self.images)
 
 
-class RareFirst:
-    r"""Images drawn by the classes they show, rare ones more often (rare-class sampling, DAFormer, CVPR 2022).
+class RareClassOrder:
+    r"""Images of rare classes more often (rare-class sampling, DAFormer, CVPR 2022).
 
         P(c) = exp((1 − f_c) / T) / Σ_k exp((1 − f_k) / T),
 
-    f_c the share of class c among the pixels that have a class; then any image that shows c. An epoch has as many
-    draws as there are images. Only labels that the step shows are counted.
+    f_c the share of class c among the labelled foreground pixels of the step. A class c is drawn from P, then an image
+    that contains c, uniformly. An epoch has as many draws as there are images.
 
-    Shapes: pixels (N, K), the pixels of every class in every image, background left out. Images without any of the
-    classes are never drawn, so at least one must show one.
+    Shapes: pixels (N, K), pixel counts per image and class without background; at least one must be positive. Images
+    without any of the classes are never drawn.
     """
 
     def __init__(self, pixels: NDArray[np.int64], temperature: float, seed: int, step: int) -> None:
@@ -57,7 +58,7 @@ class RareFirst:
         self.chance = weight / weight.sum()
 
     def epoch(self, number: int) -> NDArray[np.int64]:
-        """Draw a class for every place of the epoch, and an image of it."""
+        """Draw a class for each item of the epoch, then an image that contains it."""
         rng = generator(self.seed, "rare", self.step, number)
         drawn = rng.choice(self.classes, len(self.pixels), p=self.chance)
         images = np.empty(len(drawn), np.int64)
@@ -68,18 +69,18 @@ class RareFirst:
 
 
 class Stream(NamedTuple):
-    """Part of every batch: so many items from an order, its first image having a number among all of the step."""
+    """``items`` of every batch, taken from an order; ``first`` is added to its image indices."""
 
     order: Order
     items: int
     first: int = 0
 
 
-class CountedBatches(Sampler[list[tuple[int, int]]]):
-    """All batches of a step as (draw, image) pairs; the draw counts every item.
+class StepBatchSampler(Sampler[list[tuple[int, int]]]):
+    """All batches of a step as lists of (draw, image index); the draw is the item's number within the step.
 
-    Epochs follow each other without a seam: a batch may hold the end of one and the start of the next, so none is
-    ever short, even when the step has fewer images than a batch. Of every batch a process yields its own share.
+    A batch may hold the end of one epoch and the start of the next, so all batches have the same size, even when the
+    step has fewer images than a batch. Each process yields its own part of every batch.
     """
 
     def __init__(self, streams: Sequence[Stream], batches: int) -> None:
@@ -90,18 +91,16 @@ class CountedBatches(Sampler[list[tuple[int, int]]]):
         return self.batches
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        images = [_endless(stream) for stream in self.streams]
+        images = [_image_indices(stream) for stream in self.streams]
         draw = 0
         for _ in range(self.batches):
             parts = zip(self.streams, images, strict=True)
             batch = [next(image) for stream, image in parts for _ in range(stream.items)]
-            yield list(share_of(list(enumerate(batch, draw))))
+            yield list(rank_slice(list(enumerate(batch, draw))))
             draw += len(batch)
 
 
-def _endless(stream: Stream) -> Iterator[int]:
-    number = 0
-    while True:
-        for index in stream.order.epoch(number):
+def _image_indices(stream: Stream) -> Iterator[int]:
+    for epoch in count():
+        for index in stream.order.epoch(epoch):
             yield stream.first + int(index)
-        number += 1

@@ -26,7 +26,7 @@ PAD_COLOUR = (124, 116, 104)
 
 @dataclass(frozen=True)
 class Crop:
-    """A window of the source image, drawn at an output size, perhaps mirrored.
+    """A window of the source image, resampled to an output size and optionally mirrored.
 
     ``top, left, height, width`` are in source pixels and may reach beyond the image; the window is resampled to
     ``size`` × ``size``.
@@ -45,12 +45,12 @@ class Crop:
     ) -> Crop:
         """Draw a window for an image of a shape (H, W), zoomed by a log-uniform factor within ``scale``."""
         zoom = float(np.exp(rng.uniform(np.log(scale[0]), np.log(scale[1]))))
-        side = max(round(size / zoom), 1)  # whole pixels, so that image and masks see exactly the same window
+        side = max(round(size / zoom), 1)  # whole pixels, so that image and masks are cut at the same places
         top, left = (_offset(rng, extent, side) for extent in shape)
         return cls(top, left, side, side, size, bool(flip and rng.random() < 0.5))
 
-    def within(self, shape: Sequence[int]) -> tuple[tuple[slice, slice], Crop]:
-        """Return the part of an image of a shape (H, W) that the window shows, and the crop as seen from that part."""
+    def clip_to(self, shape: Sequence[int]) -> tuple[tuple[slice, slice], Crop]:
+        """Return the region of an image (H, W) that the window covers, and the crop in coordinates of that region."""
         rows, cols = (
             slice(min(max(start, 0), extent), min(max(start + length, 0), extent))
             for start, length, extent in (
@@ -62,24 +62,24 @@ class Crop:
 
     def _index(self, start: int, length: int, flip: bool) -> NDArray[np.int64]:
         """Source row or column of every output pixel centre."""
-        # ⌊start + (k + ½)·length/size⌋ in whole numbers: the division must not fall short of an exact centre.
+        # ⌊start + (k + ½)·length/size⌋ in integers, where floats could round below an exact centre.
         index = start + (2 * np.arange(self.size, dtype=np.int64) + 1) * length // (2 * self.size)
         return np.flip(index) if flip else index
 
     def mask(self, mask: Mask, fill: int | None = None) -> Mask:
-        """Sample a mask (H, W) by nearest neighbour; outside it is ``fill``, or void."""
+        """Sample a mask (H, W) by nearest neighbour; outside the image it is ``fill``, by default the ignore value."""
         rows = self._index(self.top, self.height, False)
         cols = self._index(self.left, self.width, self.flip)
         down, right = (
             np.flatnonzero((index >= 0) & (index < extent))
             for index, extent in ((rows, mask.shape[0]), (cols, mask.shape[1]))
         )
-        # Rows and then columns: a third of the time of both at once.
+        # Rows first, then columns, takes a third of the time of one two-dimensional index.
         taken: Mask = mask.take(rows[down], 0).take(cols[right], 1)
         if taken.shape == (self.size, self.size):
             return taken
         padded: Mask = np.full((self.size, self.size), ignore_value(mask) if fill is None else fill, mask.dtype)
-        if taken.size:  # what lies inside is one rectangle
+        if taken.size:  # the part inside the image is one rectangle
             padded[down[0] : down[-1] + 1, right[0] : right[-1] + 1] = taken
         return padded
 
@@ -88,15 +88,15 @@ class Crop:
         return self.sample(torch.from_numpy(image if image.flags.writeable else image.copy()))
 
     def sample(self, image: Tensor) -> Tensor:
-        """Sample an image (H, W, 3) uint8 bilinearly, low-passed where it shrinks: (3, size, size) uint8.
+        """Sample an image (H, W, 3) uint8 bilinearly with antialiasing: (3, size, size) uint8.
 
-        In memory the channels stay last: who wants them first reorders a batch at once, on the device.
+        The channels stay last in memory; a whole batch is reordered at once, on the device.
         """
-        (rows, cols), part = self.within(image.shape)
+        (rows, cols), part = self.clip_to(image.shape)
         window = image[rows, cols].contiguous()
         if window.shape[:2] != (self.height, self.width):
             source = window
-            row = _pad_colour(image.device).repeat(self.width)  # row by row is faster than pixel by pixel
+            row = _pad_colour(image.device).repeat(self.width)  # filling by rows is faster than by pixels
             window = row.repeat(self.height, 1).view(self.height, self.width, 3)
             window[-part.top : source.shape[0] - part.top, -part.left : source.shape[1] - part.left] = source
         if self.height != self.size or self.width != self.size:
@@ -107,9 +107,9 @@ class Crop:
 
 def _resize(window: Tensor, size: int) -> Tensor:
     """Resize (H, W, 3) uint8 to (size, size, 3)."""
-    # A batch of one, and only then permuted: so torch knows that the channels are last, and does not reorder them.
+    # The batch axis comes first, so that torch recognises the channels-last format and does not copy.
     pixels = window[None].permute(0, 3, 1, 2)
-    # In whole numbers torch has a vectorised way, ten times as fast as floats; on the CPU.
+    # On the CPU torch resizes uint8 ten times as fast as floats.
     whole = window.device.type == "cpu"
     resized = F.interpolate(pixels if whole else pixels.float(), (size, size), mode="bilinear", antialias=True)
     return (resized if whole else resized.round().clamp(0, 255).to(torch.uint8)).permute(0, 2, 3, 1)[0]
@@ -122,18 +122,18 @@ def _pad_colour(device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class CentreCrop:
-    """The middle square of an image once its short side is ``size`` pixels, as published evaluations cut it."""
+    """Resize the short side to ``size`` pixels and cut the central square, as published evaluations do."""
 
     size: int
 
     def _shape(self, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-        """Return height and width after resizing, and the crop's top and left."""
+        """Return height and width after resizing, and top and left of the crop."""
         short = min(shape[:2])
         high, wide = (extent * self.size // short for extent in shape[:2])
         return high, wide, round((high - self.size) / 2), round((wide - self.size) / 2)
 
     def image(self, image: Image) -> Image:
-        """Crop an image (H, W, 3), resized bilinearly and low-passed where it shrinks."""
+        """Crop an image (H, W, 3), resized bilinearly with antialiasing."""
         high, wide, top, left = self._shape(image.shape)
         resized = np.array(Pillow.fromarray(image).resize((wide, high), Pillow.Resampling.BILINEAR))
         return resized[top : top + self.size, left : left + self.size]
@@ -150,16 +150,13 @@ class CentreCrop:
 
 
 def _offset(rng: np.random.Generator, extent: int, side: int) -> int:
-    """Place a window on an axis: anywhere inside, or anywhere around where the image is the smaller one."""
+    """Draw the start of a window on one axis: inside the image, or around it if the image is smaller."""
     low, high = sorted((0, extent - side))
     return int(rng.integers(low, high, endpoint=True))
 
 
 def jitter_gains(rng: np.random.Generator, strength: float) -> Tensor | None:
-    """Draw what ``jitter`` needs: the gains of contrast, brightness, red, green and blue (5,), all in 1 ± strength.
-
-    None, and nothing drawn, without jitter.
-    """
+    """Draw the gains (5,) of contrast, brightness, red, green and blue, all in 1 ± strength; None for strength 0."""
     if strength == 0:
         return None
     return torch.from_numpy(rng.uniform(1 - strength, 1 + strength, 5)).float()
@@ -170,9 +167,9 @@ def jitter(images: Tensor, gains: Tensor) -> Tensor:
 
         x' = ((x − m) · g₀ + m · g₁) · g_c,    m the mean of the image,
 
-    rounded and cut off at 0 and 255.
+    rounded and clipped to 0 … 255.
     """
-    # Summed in whole numbers, the mean is the same on every device and for any number of threads.
+    # An integer sum is the same on every device and for any number of threads.
     mean = images.sum((1, 2, 3)).float()[:, None, None, None] / images[0].numel()
     contrast, brightness = (gains[:, k, None, None, None] for k in range(2))
     pixels = (images.float() - mean) * contrast + mean * brightness

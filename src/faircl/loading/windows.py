@@ -1,6 +1,7 @@
-"""Training windows that are resampled on the device: workers cut them out of their images and send them as they are.
+"""Training windows that are resampled on the device (train.augment: device).
 
-What lies outside an image is not sent, and a window that will be enlarged is sent small.
+Workers cut windows out of their images and send them without resampling: no padding, and small where they will be
+enlarged.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from torch import Tensor
 
 from faircl import kernels
 from faircl.loading.batch import Batch
-from faircl.loading.compact_labels import SENT_IGNORE, alike
-from faircl.loading.packed_tensors import Parcel, Ring
+from faircl.loading.compact_labels import COMPACT_IGNORE, to_common_dtype
+from faircl.loading.packed_tensors import PackedTensors, SharedRing
 from faircl.loading.transforms import PAD_COLOUR, Crop
 
-_OUTSIDE = {torch.uint8: SENT_IGNORE, torch.int16: SENT_IGNORE, torch.bool: False}
-"""What is outside an image: IGNORE, in either type of compact labels, and no mark."""
+_OUTSIDE = {torch.uint8: COMPACT_IGNORE, torch.int16: COMPACT_IGNORE, torch.bool: False}
+"""Fill value outside an image: IGNORE for both types of compact labels, False for auxiliary maps."""
 
 
 class Window(NamedTuple):
-    """The part of an image that a crop shows, h × w pixels, and the crop as seen from it.
+    """The region of an image that a crop covers, h × w pixels, and the crop in coordinates of that region.
 
     Shapes: image (h, w, 3) uint8; labels, assigned (h, w) compact; auxiliary (h, w) bool; gains (5,), of colour jitter.
     """
@@ -38,11 +39,11 @@ class Window(NamedTuple):
     gains: Tensor | None = None
 
 
-class Numbers(NamedTuple):
-    """What was drawn for a batch.
+class CropParameters(NamedTuple):
+    """Crop and jitter parameters of a batch.
 
-    Shapes: geometry (B, 7) int64, top, left, height, width and flip of the crops, height and width of the parts of the
-    images that they show; draws (B,) int64; gains (B, 5).
+    Shapes: geometry (B, 7) int64, top, left, height, width and flip of each crop, then height and width of its region;
+    draws (B,) int64; gains (B, 5).
     """
 
     geometry: Tensor
@@ -50,8 +51,8 @@ class Numbers(NamedTuple):
     gains: Tensor | None
 
     @classmethod
-    def of(cls, windows: Sequence[Window]) -> Numbers:
-        """Collect those of the windows."""
+    def of(cls, windows: Sequence[Window]) -> CropParameters:
+        """Collect the parameters of windows."""
         crops = [(one.crop, one.labels.shape) for one in windows]
         gains = [one.gains for one in windows if one.gains is not None]  # all have them, or none
         return cls(
@@ -62,21 +63,21 @@ class Numbers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CutWindows:
-    """The windows of a batch on the device, where they are resampled; their numbers may be on the way."""
+class DeviceWindows:
+    """The windows of a batch on the device, with parameters that may still be on the CPU."""
 
     windows: Sequence[Window]
-    numbers: Numbers
+    parameters: CropParameters
 
-    def to(self, device: torch.device) -> CutWindows:
-        """Bring the numbers to the windows."""
-        sent = (one if one is None or device.type == "cpu" else one.pin_memory() for one in self.numbers)
-        moved = [None if one is None else one.to(device, non_blocking=True) for one in sent]
-        return replace(self, numbers=Numbers(*moved))  # type: ignore[arg-type]  # what may be None keeps its place
+    def to(self, device: torch.device) -> DeviceWindows:
+        """Move the parameters to the device."""
+        pinned = (one if one is None or device.type == "cpu" else one.pin_memory() for one in self.parameters)
+        moved = [None if one is None else one.to(device, non_blocking=True) for one in pinned]
+        return replace(self, parameters=CropParameters(*moved))  # type: ignore[arg-type]  # only gains may be None
 
-    def prepared(self) -> Batch:
+    def to_batch(self) -> Batch:
         """Resample images as ``Crop.image`` does and labels as ``Crop.mask`` does."""
-        windows, numbers = self.windows, self.numbers
+        windows, parameters = self.windows, self.parameters
         assigned = [one.assigned for one in windows if one.assigned is not None]  # all have it, or none
         auxiliary = [one.auxiliary for one in windows if one.auxiliary is not None]
         size = windows[0].crop.size
@@ -84,68 +85,68 @@ class CutWindows:
         if kernels.usable(windows[0].image):
             from faircl.kernels.resample_windows import resample
 
-            images = resample([one.image for one in windows], numbers.geometry, size, PAD_COLOUR)
-            take = partial(_take_at_once, numbers.geometry, size)
+            images = resample([one.image for one in windows], parameters.geometry, size, PAD_COLOUR)
+            take = partial(_take_by_kernel, parameters.geometry, size)
         else:
             images = torch.stack([one.crop.sample(one.image) for one in windows])
-            take = _places(numbers.geometry, size).take
+            take = _nearest_pixels(parameters.geometry, size).take
         return Batch.prepare(
             images,
             take([one.labels for one in windows]),
             take(assigned) if assigned else None,
-            numbers.draws.clone(),
+            parameters.draws.clone(),
             take(auxiliary) if auxiliary else None,
-            numbers.gains,
+            parameters.gains,
         )
 
 
 @dataclass(frozen=True)
-class SentWindows:
-    """The windows of a batch on their way to the device."""
+class PackedWindows:
+    """The windows of a batch in one buffer."""
 
-    parcel: Parcel
+    packed: PackedTensors
     crops: tuple[Crop, ...]
 
     @classmethod
-    def collate(cls, windows: Sequence[Window], ring: Ring | None = None) -> SentWindows:
-        """Pack windows, after their numbers."""
+    def collate(cls, windows: Sequence[Window], ring: SharedRing | None = None) -> PackedWindows:
+        """Pack the parameters and then the pixels of windows."""
         pixels = [part for one in windows for part in one[:4]]
-        return cls(Parcel.pack([*Numbers.of(windows), *pixels], ring), tuple(one.crop for one in windows))
+        return cls(PackedTensors.pack([*CropParameters.of(windows), *pixels], ring), tuple(one.crop for one in windows))
 
-    def kept(self) -> SentWindows:
+    def copy_from_ring(self) -> PackedWindows:
         """Return the windows in memory of their own."""
-        return replace(self, parcel=self.parcel.kept())
+        return replace(self, packed=self.packed.copy_from_ring())
 
-    def pin_memory(self) -> SentWindows:
-        """Move the windows to memory that a GPU can copy from by itself."""
-        return replace(self, parcel=self.parcel.pin_memory())
+    def pin_memory(self) -> PackedWindows:
+        """Copy the windows to page-locked memory."""
+        return replace(self, packed=self.packed.pin_memory())
 
-    def to(self, device: torch.device) -> SentWindows:
+    def to(self, device: torch.device) -> PackedWindows:
         """Move the windows to a device."""
-        return replace(self, parcel=self.parcel.to(device))
+        return replace(self, packed=self.packed.to(device))
 
-    def prepared(self) -> Batch:
+    def to_batch(self) -> Batch:
         """Resample the windows."""
-        geometry, draws, gains, *pixels = self.parcel.tensors()
+        geometry, draws, gains, *pixels = self.packed.tensors()
         windows = [
-            Window(*pixels[4 * k : 4 * k + 4], crop, 0)  # type: ignore[arg-type, call-arg]  # as they were packed
+            Window(*pixels[4 * k : 4 * k + 4], crop, 0)  # type: ignore[arg-type, call-arg]  # in the order of packing
             for k, crop in enumerate(self.crops)
         ]
-        return CutWindows(windows, Numbers(geometry, draws, gains)).prepared()  # type: ignore[arg-type]
+        return DeviceWindows(windows, CropParameters(geometry, draws, gains)).to_batch()  # type: ignore[arg-type]
 
 
-def _take_at_once(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:
-    """Take pixels of parts (h, w) by nearest neighbour, all by one kernel: (B, size, size)."""
+def _take_by_kernel(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:
+    """Sample regions (h, w) by nearest neighbour in one kernel: (B, size, size)."""
     from faircl.kernels.resample_windows import take
 
-    same = alike(list(parts))
+    same = to_common_dtype(list(parts))
     return take(same, geometry, size, _OUTSIDE[same[0].dtype])
 
 
-class _Places(NamedTuple):
-    """Row and column of every output pixel centre among the pixels of its window, (B, size) each; and what is inside.
+class _NearestPixels(NamedTuple):
+    """Source pixel of every output pixel, by nearest neighbour.
 
-    Shapes: inside (B, size, size) bool; rows and columns outside are moved to the border.
+    Shapes: rows, cols (B, size), clamped to the region; inside (B, size, size) bool, whether it was inside.
     """
 
     rows: Tensor
@@ -153,17 +154,19 @@ class _Places(NamedTuple):
     inside: Tensor
 
     def take(self, parts: Sequence[Tensor]) -> Tensor:
-        """Take pixels of parts (h, w) by nearest neighbour: (B, size, size)."""
+        """Sample regions (h, w): (B, size, size)."""
         pairs = zip(parts, self.rows, self.cols, strict=True)
-        taken = torch.stack(alike([part.index_select(0, rows).index_select(1, cols) for part, rows, cols in pairs]))
+        taken = torch.stack(
+            to_common_dtype([part.index_select(0, rows).index_select(1, cols) for part, rows, cols in pairs])
+        )
         return taken.masked_fill(~self.inside, _OUTSIDE[taken.dtype])
 
 
-def _places(geometry: Tensor, size: int) -> _Places:
-    """Compute for a batch what ``Crop.mask`` computes for one image."""
+def _nearest_pixels(geometry: Tensor, size: int) -> _NearestPixels:
+    """Compute for a batch the indices that ``Crop.mask`` computes for one image."""
     top, left, height, width, flip, high, wide = geometry.T[..., None]
     centres = 2 * torch.arange(size, device=geometry.device) + 1
     rows, cols = (start + centres * length // (2 * size) for start, length in ((top, height), (left, width)))
     cols = torch.where(flip > 0, cols.flip(1), cols)
     inside = ((rows >= 0) & (rows < high))[:, :, None] & ((cols >= 0) & (cols < wide))[:, None]
-    return _Places(rows.clamp(min=0).minimum(high - 1), cols.clamp(min=0).minimum(wide - 1), inside)
+    return _NearestPixels(rows.clamp(min=0).minimum(high - 1), cols.clamp(min=0).minimum(wide - 1), inside)

@@ -22,7 +22,7 @@ def attention_transfer(new: Tensor, old: Tensor, labels: Tensor, first: int, cla
         L = mean over images b with a class, over c ∈ C_b and over heads h of ‖ a_{b,h,c}(new) − a_{b,h,c}(old) ‖₂.
 
     Every image counts alike, however many classes it shows; one without a class does not count. The mean is over the
-    images of all processes. Labels outside [first, classes), void among them, belong to no class.
+    images of all processes. Labels outside [first, classes), IGNORE among them, belong to no class.
     Shapes: new, old (B, heads, Q, keys); labels (B, Q) int64; gradient flows to both attentions.
     """
     if new.shape != old.shape:

@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from faircl.distributed import global_sum, joint_sum
+from faircl.distributed import global_sum, global_sum_with_grad
 from faircl.precision import at_least_float32_dtype
 
 
@@ -41,7 +41,7 @@ def class_histogram(logits: Tensor, valid: Tensor) -> Tensor:
     exact = at_least_float32_dtype(logits)
     total = (logits.softmax(1, dtype=exact) * valid[:, None]).sum((0, 2, 3))
     count = global_sum(valid.sum()).clamp_min(1)
-    return joint_sum(total) / count
+    return global_sum_with_grad(total) / count
 
 
 def kl_from_uniform(histogram: Tensor, floor: float = 1e-6) -> Tensor:

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from faircl.distributed import global_sum, joint_sum
+from faircl.distributed import global_sum, global_sum_with_grad
 from faircl.labels import BACKGROUND, IGNORE
 from faircl.losses.by_image import by_image
 from faircl.losses.counting import count_labels
@@ -81,7 +81,7 @@ def tilted_mean(loss: Tensor, target: Tensor, tilt: float, classes: int) -> Tens
     # In double precision: float32 cannot add up the pixels of a batch, nor tell small tilts from none.
     total = loss.new_zeros(classes + 1, dtype=torch.float64).index_add(0, label, loss.flatten().double())[:-1]
     count = global_sum(count_labels(label, classes + 1)[:-1])
-    mean = joint_sum(total) / count.clamp_min(1)
+    mean = global_sum_with_grad(total) / count.clamp_min(1)
     present = (count > 0).double()
     number = present.sum().clamp_min(1)
     middle = (mean * present).sum() / number

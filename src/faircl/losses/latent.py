@@ -1,6 +1,6 @@
 """Terms that shape the latent space by class: matching, attraction, repulsion and sparsity (SDR).
 
-Features are a map of the encoder, labels are at its stride. A label that is no class below K (void, unlabelled) does
+Features are a map of the encoder, labels are at its stride. A label that is no class below K (ignored, unlabelled) does
 not count. With y_i the label of pixel i, N_c the pixels of class c in the batch and D channels,
 
     μ_c = 1/N_c · Σ_{y_i=c} f_i
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from faircl.distributed import gather, global_mean, global_sum, joint_sum, world_size
+from faircl.distributed import all_gather, global_mean, global_sum, global_sum_with_grad, world_size
 from faircl.losses.counting import count_labels
 from faircl.precision import at_least_float32
 
@@ -47,7 +47,7 @@ def class_sums(features: Tensor, labels: Tensor, classes: int) -> ClassSums:
     rows, labels = _pixels(features, labels, classes)
     total = rows.new_zeros((classes + 1, rows.shape[1])).index_add(0, labels, rows)[:-1]
     count = global_sum(count_labels(labels, classes + 1)[:-1])
-    return ClassSums(joint_sum(total), count)
+    return ClassSums(global_sum_with_grad(total), count)
 
 
 def matching(features: Tensor, labels: Tensor, prototypes: Tensor, ready: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def sparsity(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     rows, labels = _pixels(features, labels, classes)
     size, valid = rows.abs(), labels < classes
     own = size.new_zeros(classes + 1).scatter_reduce(0, labels, size.amax(1), "amax")
-    largest = gather(own).amax(0)
+    largest = all_gather(own).amax(0)
     part = size / largest.clamp_min(TINY)[labels][:, None]
     stretched, plain = part.exp(), part.sum(1)
     floor = DULL * part.shape[1]

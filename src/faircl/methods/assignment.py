@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faircl.distributed import global_sum
 from faircl.labels import IGNORE
-from faircl.loading.loader import AssignedLabels, PackedArray
+from faircl.loading.assigned_labels import AssignedLabels, PackedArray
 from faircl.upsampling import upsampled_argmax
 
 DOUBT_LEVELS = 256

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from faircl.config.components import MethodConfig as MethodConfig
 from faircl.labels import IGNORE, UNLABELLED
-from faircl.loading.loader import AssignedLabels, Batch
+from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.batch import Batch
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.binary import upsampled_binary_cross_entropy
 from faircl.methods.balance import Balance

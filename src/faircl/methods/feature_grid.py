@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.labels import IGNORE
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 
 
 def to_stride(labels: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:

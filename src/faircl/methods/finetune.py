@@ -6,7 +6,7 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.config.components import Init
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.base import Method, MethodConfig, Terms
 from faircl.models.segmenter import SegOutput
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pydantic import Field
 from torch import Tensor
 
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses.distillation import feature_distance
 from faircl.methods.base import Terms
 from faircl.methods.lwf import LwF, LwFConfig

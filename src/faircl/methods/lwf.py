@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.config.components import Init
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses.distillation import distillation
 from faircl.methods.base import MethodConfig, TeacherMethod, Terms
 from faircl.methods.feature_grid import valid_pixels

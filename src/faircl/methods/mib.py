@@ -6,7 +6,7 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.labels import BACKGROUND
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms
 from faircl.methods.feature_grid import valid_pixels

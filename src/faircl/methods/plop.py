@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.labels import UNLABELLED
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses.pod import like_old_logits, local_pod
 from faircl.methods.assignment import Assignment, assign_by_softmax
 from faircl.methods.base import MethodConfig, ScannedBatch, StepContext, TeacherMethod, Terms

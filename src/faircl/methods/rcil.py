@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from faircl.errors import UserError
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses.pod import like_old_logits
 from faircl.losses.pooled import channel_pooled, spatial_pooled
 from faircl.methods.base import StepContext, Terms

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses.latent import class_sums
 from faircl.losses.similarity import class_similarity, similarity_distillation
 from faircl.methods.base import StepContext, Terms

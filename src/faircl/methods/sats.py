@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.errors import UserError
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses.attention import attention_transfer, stage_ends
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.methods.balance import Balance

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from faircl.config.components import Init
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.losses.latent import attraction, class_sums, matching, repulsion, sparsity
 from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faircl.config.components import Init
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.base import Method, MethodConfig, Needs, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.seeding import seeded

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, mo
 from torch import Tensor
 
 from faircl.config.components import Init
-from faircl.loading.loader import Batch
+from faircl.loading.batch import Batch
 from faircl.methods.balance import Balance
 from faircl.methods.base import Method, MethodConfig, ScannedBatch, StepContext, Terms
 from faircl.models.segmenter import Segmenter, SegOutput

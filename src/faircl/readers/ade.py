@@ -1,7 +1,7 @@
 """ADE20K's scene parsing challenge, the tree ADEChallengeData2016.
 
 images/{split}/x.jpg
-annotations/{split}/x.png     0 is background, 1 to 150 are classes; there is no void
+annotations/{split}/x.png     0 is background, 1 to 150 are classes; there is no ignore value
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from faircl.data.file_data import FileData, Listing, open_root, subfolders
-from faircl.data.file_pairs import list_pairs
+from faircl.data.file_data import FileData
 from faircl.data.images import RGB, ImageReading
+from faircl.data.listing import Listing, list_pairs, open_root, subfolders
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.sample import Classes
 from faircl.errors import UserError
@@ -24,8 +24,8 @@ from faircl.readers.catalog import ADE
 _TREE = "ADEChallengeData2016"
 _EXPECTED = f"expected {_TREE} with images/{{split}}/ and annotations/{{split}}/"
 _HINT = (
-    "these are not the original annotations, where 0 is background and nothing is void: 255 is what becomes of 0 when "
-    "all ids are shifted down by one, as 'reduce_zero_label' does; unpack annotations/ again."
+    "these are not the original annotations, where 0 is background and no pixel is ignored: 255 is what 0 becomes "
+    "if all ids are shifted down by one, as 'reduce_zero_label' does; unpack annotations/ again."
 )
 
 
@@ -35,14 +35,14 @@ class AdeData(FileData):
     def __init__(self, root: str | Path, images: ImageReading = RGB) -> None:
         super().__init__(_find(root), images)
         self.classes = Classes(ADE, background=True, background_is_named=False)
-        self.coding = MaskCoding(len(ADE), void=False, hint=_HINT, listed_in="ADE20K")
+        self.coding = MaskCoding(len(ADE), has_ignore=False, hint=_HINT, listed_in="ADE20K")
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that have annotations, sorted."""
+        """Return the names of the splits with annotations, sorted."""
         return tuple(sorted(subfolders(self.root / "annotations")))
 
     def list_split(self, split: str) -> Listing:
-        """List annotations/{split}, and the images that are there."""
+        """Pair annotations/{split} with images/{split}."""
         return list_pairs(self.root, f"images/{split}", f"annotations/{split}")
 
 

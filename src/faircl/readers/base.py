@@ -1,4 +1,4 @@
-"""The configuration of readers, and the two that are always at hand: built-in scenes and a folder."""
+"""The interface of readers and their configuration, and two readers: built-in scenes and a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Byte = Annotated[int, Field(ge=0, le=255)]
 
 
 class ReaderConfig(BaseModel):
-    """What every reader needs: its name and the splits to train and test on."""
+    """Settings of all readers: name, and the splits to train and test on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -30,11 +30,11 @@ class ReaderConfig(BaseModel):
     test: str = Field("test", description="split to evaluate on")
 
     def open(self) -> SegmentationData:
-        """Open the data; raises UserError when it is not there."""
+        """Open the data; raise UserError if it is missing."""
         raise NotImplementedError
 
     def absolute(self) -> Self:
-        """Return the same configuration with every path absolute, for a record that outlives the present folder."""
+        """Return the same configuration with absolute paths, independent of the current folder."""
         return self
 
     def auxiliary_maps(self, name: str | None) -> AuxiliaryMaps | None:
@@ -43,7 +43,7 @@ class ReaderConfig(BaseModel):
 
 
 class FileConfig(ReaderConfig):
-    """What every reader of files needs: where they are, and how images are read."""
+    """Settings of all readers of files: the folder, and how images are read."""
 
     root: Annotated[Path | None, Effect.NONE] = Field(None, description="the folder")
     bands: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] | None = Field(
@@ -64,7 +64,7 @@ class FileConfig(ReaderConfig):
         return value_range
 
     def required_root(self) -> Path:
-        """Return the root; an error where none was given."""
+        """Return the root; raise an error if it is not set."""
         if self.root is None:
             raise UserError(f"The data set '{self.name}' has no root; set data.root to its folder.")
         return self.root
@@ -122,10 +122,7 @@ class FolderConfig(FileConfig):
 
 
 class Reader:
-    """Entry of the table of readers.
-
-    `layout` shows the files expected below the root; `tasks` are those of published tables.
-    """
+    """A registered reader: its configuration, a summary, the files expected in the root, published tasks."""
 
     Config: ClassVar[type[ReaderConfig]]
     summary: ClassVar[str]
@@ -142,7 +139,7 @@ class SceneReader(Reader):
 
 
 class FolderReader(Reader):
-    """A folder of one's own."""
+    """A folder of images and masks."""
 
     Config = FolderConfig
     summary = "a folder of your own: images, masks and a list of classes"

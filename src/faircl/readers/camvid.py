@@ -1,7 +1,7 @@
-"""CamVid with the 11 classes of published tables: as its authors give it, or as SegNet's authors do.
+"""CamVid with the 11 classes of published tables, in the layout of its authors or of SegNet's authors.
 
 701_StillsRaw_full/x.png, LabeledApproved_full/x_L.png     all images together, masks in the colours of 32 labels
-{split}/x.png, {split}annot/x.png                          by split, masks hold ids 0 to 10 and 11 for void
+{split}/x.png, {split}annot/x.png                          by split, masks hold ids 0 to 10, and 11 for ignored pixels
 """
 
 from __future__ import annotations
@@ -13,12 +13,21 @@ from typing import Literal
 
 import numpy as np
 
-from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, FileData, Files, Listing, open_root
-from faircl.data.file_pairs import first_folder, found_in, list_pairs
+from faircl.data.colour_masks import ColourCoding
+from faircl.data.file_data import FileData
 from faircl.data.images import RGB, ImageReading
+from faircl.data.listing import (
+    IMAGE_SUFFIXES,
+    MASK_SUFFIXES,
+    FilePair,
+    Listing,
+    find_files,
+    first_existing_folder,
+    list_pairs,
+    open_root,
+)
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import ColourTable
-from faircl.data.painted_masks import PaintedCoding
 from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.labels import IGNORE
@@ -31,11 +40,11 @@ LABELS, STILLS = "LabeledApproved_full", ("701_StillsRaw_full", "raw")
 _EXPECTED = f"expected {STILLS[0]}/ and {LABELS}/, or train/, trainannot/, test/ and testannot/"
 _MASK_END = "_L"
 _FRAME = re.compile(r"(0001TP|0006R0|0016E5|Seq05VD)_f?(\d+)")
-_VOID = 11  # in SegNet's masks
+_SEGNET_IGNORE = 11
 
 
 class CamVidData(FileData):
-    """Reader of CamVid as its authors give it; the splits are the usual 367, 101 and 233 images.
+    """Reader of CamVid in its authors' layout; the splits are the usual 367, 101 and 233 images.
 
     An id is an image's name without extension.
     """
@@ -49,16 +58,16 @@ class CamVidData(FileData):
             colour: IGNORE if (group := CAMVID_32_TO_11[name]) is None else CAMVID_11.index(group)
             for name, colour in CAMVID_32.items()
         }
-        self.coding = PaintedCoding(len(CAMVID_11), ColourTable(colours), listed_in="CamVid's 32 labels")
+        self.coding = ColourCoding(len(CAMVID_11), ColourTable(colours), listed_in="CamVid's 32 labels")
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits."""
+        """Return the names of the splits."""
         return SPLITS
 
     def list_split(self, split: str) -> Listing:
-        """List the masks whose name puts them in a split; names that no split has are left out of all."""
-        labels, skipped = found_in(self.root, LABELS, MASK_SUFFIXES)
-        stills, skipped_stills = found_in(self.root, first_folder(self.root, *STILLS), IMAGE_SUFFIXES)
+        """List the masks of a split by their names; masks with other names are skipped."""
+        labels, skipped = find_files(self.root, LABELS, MASK_SUFFIXES)
+        stills, skipped_stills = find_files(self.root, first_existing_folder(self.root, *STILLS), IMAGE_SUFFIXES)
         masks: dict[str, str] = {}
         for name, path in labels.items():
             id = name.removesuffix(_MASK_END)
@@ -66,13 +75,13 @@ class CamVidData(FileData):
                 skipped.append(path)
             elif camvid_split(id) == split:
                 masks[id] = path
-        bare = tuple(path for id, path in stills.items() if camvid_split(id) == split and id not in masks)
+        unmasked = tuple(path for id, path in stills.items() if camvid_split(id) == split and id not in masks)
         skipped += skipped_stills + [path for id, path in stills.items() if camvid_split(id) is None]
-        return Listing({id: Files(stills.get(id), masks[id]) for id in masks}, tuple(skipped), bare)
+        return Listing({id: FilePair(stills.get(id), masks[id]) for id in masks}, tuple(skipped), unmasked)
 
 
 class SegNetCamVidData(FileData):
-    """Reader of CamVid as SegNet's authors give it. An id is an image's name without extension."""
+    """Reader of CamVid in the layout of SegNet's authors. An id is an image's name without extension."""
 
     palette = CAMVID_11_PALETTE
 
@@ -80,11 +89,13 @@ class SegNetCamVidData(FileData):
         super().__init__(open_root(root, _EXPECTED), images)
         self.classes = Classes(CAMVID_11, background=False)
         values = np.array([*range(len(CAMVID_11)), IGNORE], np.uint16)
-        hint = f"expected 0 to {_VOID - 1}, and {_VOID} for void: unpack SegNet's masks again."
+        hint = (
+            f"expected 0 to {_SEGNET_IGNORE - 1}, and {_SEGNET_IGNORE} for ignored pixels: unpack SegNet's masks again."
+        )
         self.coding = MaskCoding(len(CAMVID_11), values=values, hint=hint, listed_in="SegNet's CamVid")
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that have masks."""
+        """Return the names of the splits with masks."""
         return tuple(split for split in SPLITS if os.path.isdir(self.root / f"{split}annot"))
 
     def list_split(self, split: str) -> Listing:
@@ -93,7 +104,7 @@ class SegNetCamVidData(FileData):
 
 
 def open_camvid(root: str | Path, images: ImageReading = RGB) -> CamVidData | SegNetCamVidData:
-    """Open whichever of the two layouts is there."""
+    """Open CamVid in either layout."""
     folder = open_root(root, _EXPECTED)
     original = os.path.isdir(folder / LABELS)
     segnet = any(os.path.isdir(folder / f"{split}annot") for split in SPLITS)
@@ -105,7 +116,7 @@ def open_camvid(root: str | Path, images: ImageReading = RGB) -> CamVidData | Se
 
 
 def camvid_split(id: str) -> str | None:
-    """Return the split of an image by its name, the four sequences divided as usual; None for other names."""
+    """Return the usual split of an image by the name of its sequence and frame; None for other names."""
     if not (match := _FRAME.fullmatch(id)):
         return None
     sequence, frame = match[1], int(match[2])
@@ -120,7 +131,7 @@ class CamVidConfig(FileConfig):
     name: Literal["camvid"] = "camvid"
 
     def open(self) -> CamVidData | SegNetCamVidData:
-        """Open whichever layout is there."""
+        """Open CamVid in either layout."""
         return open_camvid(self.required_root(), self.image_reading())
 
 

@@ -10,23 +10,23 @@ import numpy as np
 from faircl.data.masks import Colour, Palette, voc_palette
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
 def _palette(colours: tuple[Colour, ...]) -> Palette:
     palette = np.array(colours, np.uint8)
-    palette.setflags(write=False)  # shared by everyone
+    palette.setflags(write=False)  # shared by all readers
     return palette
 
 
 # PASCAL VOC 2012
 
-VOC = _words(
+VOC = _split_names(
     "background, aeroplane, bicycle, bird, boat, bottle, bus, car, cat, chair, cow, diningtable, dog, horse, "
     "motorbike, person, pottedplant, sheep, sofa, train, tvmonitor"
 )
-"""The 21 names of PASCAL VOC; the name at place k is id k."""
+"""The 21 class names of PASCAL VOC by id."""
 
 VOC_PALETTE = voc_palette(len(VOC))
 """Its colours (21, 3)."""
@@ -34,7 +34,7 @@ VOC_PALETTE = voc_palette(len(VOC))
 
 # ADE20K, the 150 classes of the scene parsing challenge
 
-ADE = _words(
+ADE = _split_names(
     "background, wall, building, sky, floor, tree, ceiling, road, bed, windowpane, grass, "
     "cabinet, sidewalk, person, earth, door, table, mountain, plant, curtain, chair, "
     "car, water, painting, sofa, shelf, house, sea, mirror, rug, field, "
@@ -51,12 +51,12 @@ ADE = _words(
     "screen, blanket, sculpture, hood, sconce, vase, traffic light, tray, ashcan, fan, "
     "pier, crt screen, plate, monitor, bulletin board, shower, radiator, glass, clock, flag"
 )
-"""Background, which is everything unlabelled or other, and the 150 classes, each by its first name; place k is id k."""
+"""Background (everything else) and the 150 classes by id, each by the first of its names."""
 
 
 # Cityscapes
 
-CITYSCAPES = _words(
+CITYSCAPES = _split_names(
     "road, sidewalk, building, wall, fence, pole, traffic light, traffic sign, vegetation, terrain, sky, person, "
     "rider, car, truck, bus, train, motorcycle, bicycle"
 )
@@ -92,9 +92,9 @@ _EVALUATED = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 
 CITYSCAPES_TRAIN_IDS: Mapping[int, int | None] = MappingProxyType(
     {label: _EVALUATED.index(label) if label in _EVALUATED else None for label in range(34)}
 )
-"""Label id, 0 to 33, to train id; None for those that are void."""
+"""Label id, 0 to 33, to train id; None for those that are ignored."""
 
-CITYSCAPES_CITIES = _words(
+CITYSCAPES_CITIES = _split_names(
     "aachen, bremen, darmstadt, erfurt, hanover, krefeld, strasbourg, tubingen, weimar, bochum, cologne, dusseldorf, "
     "hamburg, jena, monchengladbach, stuttgart, ulm, zurich, frankfurt, lindau, munster"
 )
@@ -103,8 +103,8 @@ CITYSCAPES_CITIES = _words(
 
 # CamVid
 
-CAMVID_11 = _words("sky, building, pole, road, pavement, tree, sign, fence, car, pedestrian, bicyclist")
-"""The 11 classes of published tables; the name at place k is id k."""
+CAMVID_11 = _split_names("sky, building, pole, road, pavement, tree, sign, fence, car, pedestrian, bicyclist")
+"""The 11 classes of published tables by id."""
 
 CAMVID_11_PALETTE = _palette(
     (
@@ -121,7 +121,7 @@ CAMVID_11_PALETTE = _palette(
         (0, 128, 192),
     )
 )
-"""Their colours (11, 3) as SegNet paints them: pavement is not the colour that the 32 labels give Sidewalk."""
+"""Their colours (11, 3) as in SegNet; that of pavement differs from Sidewalk of the 32 labels."""
 
 _CAMVID: dict[str, tuple[Colour, str | None]] = {
     "Animal": ((64, 128, 64), "pedestrian"),
@@ -162,12 +162,12 @@ CAMVID_32: Mapping[str, Colour] = MappingProxyType({name: colour for name, (colo
 """The 32 labels as the data set's label_colors.txt lists them, and their colours."""
 
 CAMVID_32_TO_11: Mapping[str, str | None] = MappingProxyType({name: group for name, (_, group) in _CAMVID.items()})
-"""SegNet's grouping of the 32 labels into the 11 classes; None is void."""
+"""SegNet's grouping of the 32 labels into the 11 classes; None is ignored."""
 
 
 # COCO-Stuff
 
-_COCO_THINGS = _words(
+_COCO_THINGS = _split_names(
     "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant, -, stop sign, "
     "parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, bear, zebra, giraffe, -, backpack, umbrella, "
     "-, -, handbag, tie, suitcase, frisbee, skis, snowboard, sports ball, kite, baseball bat, baseball glove, "
@@ -176,9 +176,9 @@ _COCO_THINGS = _words(
     "dining table, -, -, toilet, -, tv, laptop, mouse, remote, keyboard, cell phone, microwave, oven, toaster, sink, "
     "refrigerator, -, book, clock, vase, scissors, teddy bear, hair drier, toothbrush, -"
 )
-"""Places 0 to 90 are ids 1 to 91; a dash is an id that was never annotated."""
+"""Ids 1 to 91; a dash is an id that was never annotated."""
 
-_COCO_STUFF = _words(
+_COCO_STUFF = _split_names(
     "banner, blanket, branch, bridge, building-other, bush, cabinet, cage, cardboard, carpet, ceiling-other, "
     "ceiling-tile, cloth, clothes, clouds, counter, cupboard, curtain, desk-stuff, dirt, door-stuff, fence, "
     "floor-marble, floor-other, floor-stone, floor-tile, floor-wood, flower, fog, food-other, fruit, furniture-other, "
@@ -188,7 +188,7 @@ _COCO_STUFF = _words(
     "structural-other, table, tent, textile-other, towel, tree, vegetable, wall-brick, wall-concrete, wall-other, "
     "wall-panel, wall-stone, wall-tile, wall-wood, water-other, waterdrops, window-blind, window-other, wood"
 )
-"""Places 0 to 90 are ids 92 to 182."""
+"""Ids 92 to 182."""
 
 COCO_STUFF: Mapping[int, str] = MappingProxyType(
     {id: name for id, name in enumerate(_COCO_THINGS + _COCO_STUFF, start=1) if name != "-"}

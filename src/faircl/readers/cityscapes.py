@@ -15,21 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from faircl.data.file_data import (
+from faircl.data.file_data import FileData
+from faircl.data.images import RGB, ImageReading
+from faircl.data.listing import (
     IMAGE_SUFFIXES,
     MASK_SUFFIXES,
-    FileData,
-    Files,
+    FilePair,
     Listing,
+    describe_missing,
+    find_files,
     list_files,
     open_root,
-    some,
     subfolders,
 )
-from faircl.data.file_pairs import found_in
-from faircl.data.images import RGB, ImageReading
-from faircl.data.mask_coding import UNKNOWN, Counted, MaskCoding
-from faircl.data.masks import VOID_8BIT
+from faircl.data.mask_coding import UNKNOWN, MaskCoding, MaskCounts
+from faircl.data.masks import IGNORE_8BIT
 from faircl.data.sample import Classes
 from faircl.errors import UserError, unknown_name
 from faircl.labels import BACKGROUND, IGNORE, Mask
@@ -40,12 +40,13 @@ _IDS, _TRAIN_IDS = "labelIds", "labelTrainIds"
 _KINDS = {"auto": (_IDS, _TRAIN_IDS), "ids": (_IDS,), "train_ids": (_TRAIN_IDS,)}
 _PICTURES = (_IDS, _TRAIN_IDS, "color", "instanceIds", "instanceTrainIds")
 _MARK, _POLYGONS, _IMAGE_MARK = "_gtFine_", "_gtFine_polygons.json", "_leftImg8bit"
-_PANOPTIC = "cityscapes_panoptic_"  # folders that the scripts put beside the splits
+_PANOPTIC = "cityscapes_panoptic_"  # folders that Cityscapes' scripts write beside the splits
 _EXPECTED = "expected gtFine/{split}/{city}/ and leftImg8bit/{split}/{city}/"
 _HINTS = {
-    _IDS: "labelIds go from 0 to 33, with 255 for void: if the file shows instances or previews, unpack gtFine again.",
-    _TRAIN_IDS: "train ids go from 0 to 18, with 255 for void: if the file holds labelIds under a wrong name, rename "
-    "it, or else make it again from its polygons.",
+    _IDS: "labelIds go from 0 to 33, with 255 for ignored pixels: if the file shows instances or previews, unpack "
+    "gtFine again.",
+    _TRAIN_IDS: "train ids go from 0 to 18, with 255 for ignored pixels: if the file holds labelIds under a wrong "
+    "name, rename it, or else make it again from its polygons.",
 }
 
 DOMAIN_TASKS = ("11-5", "11-1", "1-1")
@@ -55,8 +56,8 @@ DOMAIN_TASKS = ("11-5", "11-1", "1-1")
 class CityscapesData(FileData):
     """Reader of Cityscapes. An id is ``city/x``, and its domain is the city.
 
-    `labels` says which masks are read: ``ids``, ``train_ids``, or ``auto``, the first of the two that a split has
-    whole. `background`: ``none``, or ``void``, where id 0 is a background made of all void pixels.
+    `labels`: which masks are read, ``ids``, ``train_ids``, or ``auto``, the first of the two that all images of a split
+    have. `background`: ``none``, or ``void``, which makes ignored pixels a background class with id 0.
     """
 
     def __init__(
@@ -69,44 +70,44 @@ class CityscapesData(FileData):
             raise unknown_name("background setting", background, ("none", "void"))
         if not os.path.isdir(self.root / "gtFine"):
             raise UserError(f"Data folder {self.root} has no gtFine; {_EXPECTED} in it.")
-        self._kinds, made_of_void = _KINDS[labels], background == "void"
+        self._kinds, ignore_is_background = _KINDS[labels], background == "void"
         self.classes, self.palette = Classes(CITYSCAPES, background=False), CITYSCAPES_PALETTE
-        if made_of_void:
+        if ignore_is_background:
             self.classes = Classes(("background", *CITYSCAPES), background=True, background_is_named=False)
             self.palette = np.concatenate([np.zeros((1, 3), np.uint8), CITYSCAPES_PALETTE])
-        self._codings = {kind: _coding(kind, made_of_void) for kind in (_IDS, _TRAIN_IDS)}
+        self._codings = {kind: _coding(kind, ignore_is_background) for kind in (_IDS, _TRAIN_IDS)}
         self.coding = self._codings[self._kinds[0]]
         self.domain_order, self.domain_tasks = CITYSCAPES_CITIES, DOMAIN_TASKS
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that have annotations, sorted."""
+        """Return the names of the splits with annotations, sorted."""
         names = subfolders(self.root / "gtFine")
         return tuple(sorted(name for name in names if not name.startswith(_PANOPTIC)))
 
     def list_split(self, split: str) -> Listing:
-        """List the masks of gtFine/{split}, city by city, and the images that are there."""
+        """Pair the masks of gtFine/{split}, sorted by city, with the images."""
         found, skipped = self._annotations(split)
         kind = self._choose(split, found)
         images, others = self._images(split)
         order = sorted(found, key=lambda id: id.split("/"))
-        files = {id: Files(images.get(id), found[id][kind]) for id in order}
-        bare = tuple(path for id, path in images.items() if id not in found)
-        return Listing(files, (*(f"gtFine/{split}/{name}" for name in skipped), *others), bare)
+        files = {id: FilePair(images.get(id), found[id][kind]) for id in order}
+        unmasked = tuple(path for id, path in images.items() if id not in found)
+        return Listing(files, (*(f"gtFine/{split}/{name}" for name in skipped), *others), unmasked)
 
     def label_key(self, split: str, id: str) -> str:
-        """Return what a mask's labels depend on besides its bytes: how its kind is coded."""
+        """Return the cache key of a mask's labels: the coding of its kind."""
         return self._coding_of(split, id).fingerprint
 
     def decode_mask(self, split: str, id: str, data: bytes) -> Mask:
-        """Class ids (H, W) of a mask file's bytes."""
+        """Return class ids (H, W) of a mask file's bytes."""
         return self._coding_of(split, id).decode(data, self.mask_path(split, id))
 
-    def count_mask(self, split: str, id: str, data: bytes) -> Counted:
-        """Count the classes of a mask file's bytes; as `decode_mask`, faster."""
+    def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
+        """Count the classes of a mask file's bytes."""
         return self._coding_of(split, id).count(data, self.mask_path(split, id))
 
-    def doubt(self, pixels: NDArray[np.int64]) -> str:
-        """Suspect train ids under the name of labelIds: of these, street scenes have many above the train ids' 18."""
+    def suspicion(self, pixels: NDArray[np.int64]) -> str:
+        """Return a warning if no labelId is above 18: real labelIds of street scenes are, train ids are not."""
         own = pixels[1:] if self.classes.background else pixels
         high = [id for label, id in CITYSCAPES_TRAIN_IDS.items() if id is not None and label >= len(CITYSCAPES)]
         if self.coding is not self._codings[_IDS] or own[high].any():
@@ -114,12 +115,12 @@ class CityscapesData(FileData):
         return "no mask holds a labelId above 18, as if they were labelTrainIds under the name of labelIds"
 
     def _coding_of(self, split: str, id: str) -> MaskCoding:
-        """Return the coding of an id's mask, by its name: with ``auto``, two splits may hold different kinds."""
+        """Return the coding of a mask by its file name; with ``auto``, splits may have different kinds."""
         kind = self.mask_path(split, id).stem.rpartition(_MARK)[2]
         return self._codings[kind]
 
     def _annotations(self, split: str) -> tuple[dict[str, dict[str, str]], list[str]]:
-        """Return, by id, the annotation pictures by kind, below the root; and files that are no annotations."""
+        """Return the annotation files by id and kind, relative to the root, and the other files."""
         pictures, others = list_files(self.root / "gtFine" / split, MASK_SUFFIXES)
         found: dict[str, dict[str, str]] = {}
         skipped: list[str] = []
@@ -137,7 +138,7 @@ class CityscapesData(FileData):
         return found, skipped
 
     def _choose(self, split: str, found: dict[str, dict[str, str]]) -> str:
-        """Return the first wanted kind that every annotated image has."""
+        """Return the first kind of mask that all annotated images have."""
         lacking = {kind: sorted(id for id in found if kind not in found[id]) for kind in self._kinds}
         folder = self.root / "gtFine" / split
         if all(len(ids) == len(found) for ids in lacking.values()):
@@ -149,15 +150,15 @@ class CityscapesData(FileData):
         for kind in self._kinds:
             if not lacking[kind]:
                 return kind
-        lacks = " and ".join(some(ids, "image", f"no {kind} mask") for kind, ids in lacking.items())
+        lacks = " and ".join(describe_missing(ids, "image", f"no {kind} mask") for kind, ids in lacking.items())
         raise UserError(
             f"{folder} has {lacks}; all images of a split need the same kind of mask, so unpack gtFine again or "
             "make the missing ones from their polygons."
         )
 
     def _images(self, split: str) -> tuple[dict[str, str], list[str]]:
-        """Return the images of a split by id, and other files among them, below the root."""
-        found, skipped = found_in(self.root, f"leftImg8bit/{split}", IMAGE_SUFFIXES)
+        """Return the images of a split by id, and the other files, relative to the root."""
+        found, skipped = find_files(self.root, f"leftImg8bit/{split}", IMAGE_SUFFIXES)
         images = {name.removesuffix(_IMAGE_MARK): path for name, path in found.items() if name.endswith(_IMAGE_MARK)}
         return images, skipped + [path for name, path in found.items() if not name.endswith(_IMAGE_MARK)]
 
@@ -169,10 +170,10 @@ class CityscapesConfig(FileConfig):
     test: str = Field("val", description="split to evaluate on")
     labels: Literal["auto", "ids", "train_ids"] = Field(
         "auto",
-        description="masks to read: ids (labelIds), train_ids (labelTrainIds), or auto, the first that is whole",
+        description="masks to read: ids (labelIds), train_ids (labelTrainIds), or auto, the first that all images have",
     )
     background: Literal["none", "void"] = Field(
-        "none", description="whether void pixels are left out (none) or are background, id 0 (void)"
+        "none", description="whether ignored pixels stay ignored (none) or are background, id 0 (void)"
     )
 
     def open(self) -> CityscapesData:
@@ -192,17 +193,19 @@ gtFine/{split}/{city}/a_gtFine_labelIds.png (or labelTrainIds)"""
 
 
 def _is_id(name: str) -> bool:
-    """Whether a name lies in the folder of a city and is not hidden."""
+    """Whether a name is in a city's folder and not hidden."""
     city, _, own = name.rpartition("/")
     return bool(city) and "/" not in city and bool(own) and not own.startswith(".")
 
 
-def _coding(kind: str, made_of_void: bool) -> MaskCoding:
-    """Return what the numbers of a kind of mask mean; with `made_of_void`, ids are one higher and void is id 0."""
-    values = np.full(VOID_8BIT + 1, UNKNOWN, np.uint16)
+def _coding(kind: str, ignore_is_background: bool) -> MaskCoding:
+    """Return the coding of a kind of mask; with `ignore_is_background`, ignored pixels are id 0 and classes follow."""
+    values = np.full(IGNORE_8BIT + 1, UNKNOWN, np.uint16)
     stored = CITYSCAPES_TRAIN_IDS if kind == _IDS else {id: id for id in range(len(CITYSCAPES))}
-    values[VOID_8BIT] = BACKGROUND if made_of_void else IGNORE
+    values[IGNORE_8BIT] = BACKGROUND if ignore_is_background else IGNORE
     for label, id in stored.items():
-        values[label] = values[VOID_8BIT] if id is None else id + made_of_void
-    classes = len(CITYSCAPES) + made_of_void
-    return MaskCoding(classes, values=values, void=not made_of_void, hint=_HINTS[kind], listed_in="Cityscapes")
+        values[label] = values[IGNORE_8BIT] if id is None else id + ignore_is_background
+    classes = len(CITYSCAPES) + ignore_is_background
+    return MaskCoding(
+        classes, values=values, has_ignore=not ignore_is_background, hint=_HINTS[kind], listed_in="Cityscapes"
+    )

@@ -16,21 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from faircl.data.file_data import (
+from faircl.data.colour_masks import read_colours
+from faircl.data.file_data import FileData
+from faircl.data.images import RGB, ImageReading
+from faircl.data.listing import (
     IMAGE_SUFFIXES,
     MASK_SUFFIXES,
-    FileData,
-    Files,
+    FilePair,
     Listing,
-    cannot_list,
+    find_files,
+    first_existing_folder,
+    folder_names,
+    list_pairs,
     open_root,
     subfolders,
 )
-from faircl.data.file_pairs import first_folder, found_in, list_pairs
-from faircl.data.images import RGB, ImageReading
-from faircl.data.mask_coding import UNKNOWN, Counted, MaskCoding
+from faircl.data.mask_coding import UNKNOWN, MaskCoding, MaskCounts
 from faircl.data.masks import MAX_UINT8_CLASSES
-from faircl.data.painted_masks import painted_colours
 from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.labels import IGNORE, Mask
@@ -44,7 +46,7 @@ _TRAIN_IDS = "_labelTrainIds"  # masks that another library writes beside the or
 
 
 class _Runs(NamedTuple):
-    """A mask row after row: class of each run of equal segment ids (R,), lengths (R,), height and width."""
+    """A run-length encoded mask, row by row: classes (R,) and lengths (R,) of the runs, height and width."""
 
     classes: NDArray[np.int64]
     lengths: NDArray[np.int64]
@@ -54,8 +56,9 @@ class _Runs(NamedTuple):
 class CocoPanopticData(FileData):
     """Reader of panoptic annotations; classes are the categories in order of their ids.
 
-    A mask's colours are segment ids, R + 256·G + 65536·B, and the JSON says which category each has; 0 is unlabelled.
-    An id is the path of a PNG without extension; order is that of the JSON. The constructor reads the smallest JSON.
+    A mask's colours are segment ids, R + 256·G + 65536·B; the JSON gives the category of each; segment 0 is ignored.
+    An id is the path of a PNG without extension, in the order of the JSON. The constructor reads only the smallest
+    JSON.
     """
 
     def __init__(self, root: str | Path, images: ImageReading = RGB) -> None:
@@ -71,56 +74,53 @@ class CocoPanopticData(FileData):
         self._segments: dict[str, dict[str, bytes]] = {}
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that have a JSON."""
+        """Return the names of the splits with a JSON."""
         folder = self.root / "annotations"
-        try:
-            names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        except OSError as error:
-            cannot_list(error)
-        matches = (re.fullmatch(r"panoptic_(.+)\.json", name) for name in names if os.path.isfile(folder / name))
+        names = (name for name in folder_names(folder) if os.path.isfile(folder / name))
+        matches = (re.fullmatch(r"panoptic_(.+)\.json", name) for name in names)
         return tuple(match[1] for match in matches if match)
 
     def list_split(self, split: str) -> Listing:
-        """Find the masks, and the images that are there, of a JSON's annotations."""
+        """Find the masks and images of a JSON's annotations."""
         path = self._json(split)
         tree = read_json(path)
         if read_categories(tree, path) != self._categories:
             raise UserError(f"{path} has other categories than the split beside it; both must have the same.")
-        mask_folder = first_folder(self.root, f"annotations/panoptic_{split}", f"panoptic_{split}")
-        masks, skipped = found_in(self.root, mask_folder, MASK_SUFFIXES)
-        images, skipped_images = found_in(self.root, _image_folder(self.root, split), IMAGE_SUFFIXES)
+        mask_folder = first_existing_folder(self.root, f"annotations/panoptic_{split}", f"panoptic_{split}")
+        masks, skipped = find_files(self.root, mask_folder, MASK_SUFFIXES)
+        images, skipped_images = find_files(self.root, _image_folder(self.root, split), IMAGE_SUFFIXES)
         annotations = read_annotations(tree, path, {category: place for place, category in enumerate(self._categories)})
-        bare = tuple(images.get(image, image) for id, (image, _) in annotations.items() if id not in masks)
-        files = {id: Files(images.get(image), masks[id]) for id, (image, _) in annotations.items() if id in masks}
+        unmasked = tuple(images.get(image, image) for id, (image, _) in annotations.items() if id not in masks)
+        files = {id: FilePair(images.get(image), masks[id]) for id, (image, _) in annotations.items() if id in masks}
         self._segments[split] = {id: segments for id, (_, segments) in annotations.items()}
         named = {image for image, _ in annotations.values()}
         skipped += skipped_images + [masks[id] for id in masks if id not in annotations]
         skipped += [path for id, path in images.items() if id not in named]
-        return Listing(files, tuple(skipped), bare)
+        return Listing(files, tuple(skipped), unmasked)
 
     def label_key(self, split: str, id: str) -> str:
-        """Return what a mask's labels depend on besides its bytes: the categories of its segments."""
+        """Return the cache key of a mask's labels, with the categories of its segments."""
         return f"{self.coding.fingerprint}/panoptic/{self._segments_of(split, id).hex()}"
 
     def decode_mask(self, split: str, id: str, data: bytes) -> Mask:
-        """Class ids (H, W) of a mask file's bytes."""
+        """Return class ids (H, W) of a mask file's bytes."""
         runs = self._runs(split, id, data)
-        void = runs.classes == len(self._categories)
-        ids = np.repeat(np.where(void, np.uint16(IGNORE), runs.classes.astype(np.uint16)), runs.lengths)
+        ignored = runs.classes == len(self._categories)
+        ids = np.repeat(np.where(ignored, np.uint16(IGNORE), runs.classes.astype(np.uint16)), runs.lengths)
         mask = ids.reshape(runs.size)
-        # The cast takes IGNORE to 255, which is void in 8 bits.
+        # The cast turns IGNORE into 255.
         return mask.astype(np.uint8) if len(self._categories) <= MAX_UINT8_CLASSES else mask
 
-    def count_mask(self, split: str, id: str, data: bytes) -> Counted:
+    def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
         """Count the classes of a mask file's bytes."""
         runs = self._runs(split, id, data)
         counts = np.bincount(runs.classes, runs.lengths, minlength=len(self._categories) + 1).astype(np.int64)
-        return Counted(counts[:-1], int(counts[-1]), runs.size)
+        return MaskCounts(counts[:-1], int(counts[-1]), runs.size)
 
     def _runs(self, split: str, id: str, data: bytes) -> _Runs:
-        """Find the class of every run of equal segment ids; the number of classes stands for void."""
+        """Return the class of every run of equal segment ids; the number of classes stands for ignore."""
         path = self.mask_path(split, id)
-        rgb = painted_colours(data, path).astype(np.uint32)
+        rgb = read_colours(data, path).astype(np.uint32)
         segments = (rgb[..., 0] | rgb[..., 1] << 8 | rgb[..., 2] << 16).ravel()
         ends = np.append(np.flatnonzero(segments[1:] != segments[:-1]), len(segments) - 1)
         lengths, values = np.diff(ends, prepend=-1), segments[ends]
@@ -137,7 +137,7 @@ class CocoPanopticData(FileData):
         return _Runs(classes[at], lengths, (rgb.shape[0], rgb.shape[1]))
 
     def _segments_of(self, split: str, id: str) -> bytes:
-        self._files(split, id)  # lists the split, and refuses ids it does not have
+        self._files(split, id)  # lists the split; raises an error for an unknown id
         return next(self._segments[part][id] for part in split.split("+") if id in self._segments[part])
 
     def _json(self, split: str) -> Path:
@@ -145,14 +145,14 @@ class CocoPanopticData(FileData):
 
 
 class CocoStuffData(FileData):
-    """Reader of COCO-Stuff: value v is category v + 1, 255 is void.
+    """Reader of COCO-Stuff: value v is category v + 1, 255 is ignored.
 
     Classes are the 171 categories that are used, in order of their ids. An id is a mask's path without extension.
     """
 
     def __init__(self, root: str | Path, images: ImageReading = RGB) -> None:
         super().__init__(open_root(root, _STUFF), images)
-        self._folder = first_folder(self.root, "stuffthingmaps", "annotations")
+        self._folder = first_existing_folder(self.root, "stuffthingmaps", "annotations")
         if not os.path.isdir(self.root / self._folder):
             raise UserError(f"Data folder {self.root} has no stuffthingmaps and no annotations; {_STUFF}.")
         self.classes = Classes(tuple(COCO_STUFF[id] for id in sorted(COCO_STUFF)), background=False)
@@ -162,20 +162,20 @@ class CocoStuffData(FileData):
         self.coding = MaskCoding(len(COCO_STUFF), values=values, hint=hint, listed_in="COCO-Stuff")
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that have masks, sorted."""
+        """Return the names of the splits with masks, sorted."""
         folders = subfolders(self.root / self._folder)
         return tuple(sorted(name for name in folders if not name.startswith("panoptic_")))
 
     def list_split(self, split: str) -> Listing:
-        """Pair the masks with the images; masks in other ids that lie among them are left out."""
+        """Pair the masks with the images; masks in train ids are skipped."""
         listed = list_pairs(self.root, _image_folder(self.root, split), f"{self._folder}/{split}")
         files = {id: pair for id, pair in listed.files.items() if not id.endswith(_TRAIN_IDS)}
         others = [pair.mask for id, pair in listed.files.items() if id not in files]
-        return Listing(files, (*listed.skipped, *others), listed.bare)
+        return Listing(files, (*listed.skipped, *others), listed.unmasked)
 
 
 def _image_folder(root: Path, split: str) -> str:
-    return first_folder(root, split, f"images/{split}")
+    return first_existing_folder(root, split, f"images/{split}")
 
 
 class _CocoConfig(FileConfig):

@@ -16,14 +16,24 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from faircl.data.file_data import IMAGE_SUFFIXES, MASK_SUFFIXES, FileData, Files, Listing, cannot_list, open_root, some
-from faircl.data.file_pairs import found_in
+from faircl.data.colour_masks import ColourCoding
+from faircl.data.file_data import FileData
 from faircl.data.images import RGB, ImageReading
-from faircl.data.masks import Colour, ColourTable, file_lines
-from faircl.data.painted_masks import PaintedCoding
+from faircl.data.listing import (
+    IMAGE_SUFFIXES,
+    MASK_SUFFIXES,
+    FilePair,
+    Listing,
+    describe_missing,
+    find_files,
+    open_root,
+)
+from faircl.data.masks import Colour, ColourTable
+from faircl.data.raster_files import file_lines
 from faircl.data.sample import Classes
 from faircl.errors import UserError, did_you_mean
 from faircl.readers.base import FileConfig, Reader
+from faircl.readers.id_lists import find_lists, unique_ids
 
 LABELMAP, IMAGES, MASKS, LISTS = "labelmap.txt", "JPEGImages", "SegmentationClass", "ImageSets/Segmentation"
 
@@ -32,10 +42,10 @@ _LABEL = re.compile(r"(.*?\S)\s*:\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*(?::.*)?")
 
 
 class CvatData(FileData):
-    """Reader of such an export. The constructor reads labelmap.txt only.
+    """Reader of a CVAT export. The constructor reads labelmap.txt only.
 
-    Classes keep the file's order, but ``background``, where it is one, is id 0. Masks that no list names are left out,
-    as are images of a list that have no mask: CVAT lists images nobody has annotated too.
+    Classes keep the file's order, except that a class ``background`` is id 0. Masks in no list are skipped, and so are
+    listed images without a mask, because CVAT also lists images that are not annotated.
     """
 
     def __init__(self, root: str | Path, images: ImageReading = RGB) -> None:
@@ -46,17 +56,15 @@ class CvatData(FileData):
         if missing:
             raise UserError(f"Data folder {self.root} has no {' and no '.join(missing)}; {_EXPECTED} in it.")
         colours = read_labelmap(self.root / LABELMAP)
-        names = sorted(
-            colours, key=lambda name: name.lower() != "background"
-        )  # it comes first; others keep their order
+        names = sorted(colours, key=lambda name: name.lower() != "background")  # background first
         self.classes = Classes(tuple(names), background=names[0].lower() == "background")
         self.palette = np.array([colours[name] for name in names], np.uint8)
         table = ColourTable({colours[name]: id for id, name in enumerate(names)})
-        self.coding = PaintedCoding(len(names), table, listed_in=LABELMAP)
+        self.coding = ColourCoding(len(names), table, listed_in=LABELMAP)
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the lists, sorted."""
-        return tuple(sorted(self._lists()))
+        """Return the names of the lists, sorted."""
+        return tuple(sorted(find_lists(self.root / LISTS)))
 
     def check_split(self, split: str) -> None:
         """Raise an error if there is no such list."""
@@ -69,15 +77,15 @@ class CvatData(FileData):
             )
 
     def list_split(self, split: str) -> Listing:
-        """Find the masks, and the images that are there, of a list's ids, in its order."""
-        masks, skipped = found_in(self.root, MASKS, MASK_SUFFIXES)
-        images, skipped_images = found_in(self.root, IMAGES, IMAGE_SUFFIXES)
-        paths = self._lists()
+        """Find the masks and images of a list's ids, in its order."""
+        masks, skipped = find_files(self.root, MASKS, MASK_SUFFIXES)
+        images, skipped_images = find_files(self.root, IMAGES, IMAGE_SUFFIXES)
+        paths = find_lists(self.root / LISTS)
         lists = {name: read_ids(path) for name, path in paths.items()}
         ids = lists[split]
         if lost := [id for id in ids if id not in masks and id not in images]:
             raise UserError(
-                f"List {paths[split]} has {some(lost, 'id', 'neither image nor mask')}; expected "
+                f"List {paths[split]} has {describe_missing(lost, 'id', 'neither image nor mask')}; expected "
                 f"{self.root / MASKS / lost[0]}.png: add the files or take the ids out of the list."
             )
         listed = set().union(*lists.values())
@@ -85,20 +93,11 @@ class CvatData(FileData):
             path for found in (masks, images) for id, path in found.items() if id not in listed
         ]
         skipped += [images[id] for id in ids if id not in masks]
-        return Listing({id: Files(images.get(id), masks[id]) for id in ids if id in masks}, tuple(skipped))
-
-    def _lists(self) -> dict[str, Path]:
-        """Paths of the lists by name."""
-        folder = self.root / LISTS
-        try:
-            names = [name for name in os.listdir(folder) if name.lower().endswith(".txt") and not name.startswith(".")]
-        except OSError as error:
-            cannot_list(error)
-        return {os.path.splitext(name)[0]: folder / name for name in names}
+        return Listing({id: FilePair(images.get(id), masks[id]) for id in ids if id in masks}, tuple(skipped))
 
 
 def read_labelmap(path: Path) -> dict[str, Colour]:
-    """Colours by class name, in the file's order. Lines that start with '#' are comments."""
+    """Return the colours by class name, in the file's order. Lines that start with '#' are comments."""
     colours: dict[str, Colour] = {}
     for line in _lines(path):
         if line.startswith("#"):
@@ -121,18 +120,16 @@ def read_labelmap(path: Path) -> dict[str, Colour]:
 
 
 def read_ids(path: Path) -> tuple[str, ...]:
-    """Ids of a list, in its order: whole lines, for names may have spaces; quotes around one are dropped."""
-    ids: dict[str, None] = {}
-    for line in _lines(path):
-        id = line[1:-1] if len(line) > 2 and line[0] == line[-1] == '"' else line
-        if id in ids:
-            raise UserError(f"List {path} names '{id}' twice; remove one of the two lines.")
-        ids[id] = None
-    return tuple(ids)
+    """Return the ids of a list in its order. An id is a whole line, spaces included, without quotes around it."""
+    return unique_ids((_unquote(line) for line in _lines(path)), path)
+
+
+def _unquote(line: str) -> str:
+    return line[1:-1] if len(line) > 2 and line[0] == line[-1] == '"' else line
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a text that say something."""
+    """Return the lines of a text file that are not blank."""
     return [line for line in file_lines(path, "list") if line]
 
 

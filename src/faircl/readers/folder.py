@@ -1,4 +1,4 @@
-"""The plain folder layout, for anyone's own data.
+"""The folder layout, for data of one's own.
 
 root/classes.txt             one class per line, line k is id k: ``name`` or ``name r g b``
 root/images/{split}/**/x.jpg
@@ -12,22 +12,13 @@ import re
 import unicodedata
 from pathlib import Path
 
-from faircl.data.file_data import (
-    IMAGE_SUFFIXES,
-    MASK_SUFFIXES,
-    FileData,
-    Files,
-    Listing,
-    open_root,
-    some,
-    subfolders,
-)
-from faircl.data.file_pairs import found_in
+from faircl.data.file_data import FileData
 from faircl.data.images import RGB, ImageReading
+from faircl.data.listing import IMAGE_SUFFIXES, Listing, describe_missing, list_pairs, open_root, subfolders
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import Colour, ColourTable
-from faircl.data.sample import Classes
-from faircl.errors import UserError, did_you_mean, unknown_name
+from faircl.errors import UserError, did_you_mean
+from faircl.readers.background import check_background, classes_with_background
 
 CLASSES_FILE = "classes.txt"
 
@@ -39,19 +30,19 @@ class FolderData(FileData):
     """Reader of the folder layout. The constructor reads classes.txt only; a split is listed on first use.
 
     An id is the path below masks/{split} without its extension, '/'-separated. `background`: ``auto`` (id 0 is
-    background if it is called so), ``first`` (id 0 is) or ``none``. `void_colour` is for RGB-coded masks.
+    background if that is its name), ``first`` (id 0 is) or ``none``. `ignore_colour`: the colour of ignored pixels in
+    RGB-coded masks.
     """
 
     def __init__(
         self,
         root: str | Path,
         background: str = "auto",
-        void_colour: Colour | None = None,
+        ignore_colour: Colour | None = None,
         images: ImageReading = RGB,
     ) -> None:
         super().__init__(open_root(root, _LAYOUT), images)
-        if background not in ("auto", "first", "none"):
-            raise unknown_name("background setting", background, ("auto", "first", "none"))
+        check_background(background)
         missing = [] if os.path.isdir(self.root / "masks") else ["masks"]
         if missing and not os.path.isdir(self.root / "images"):
             missing.insert(0, "images")
@@ -60,13 +51,12 @@ class FolderData(FileData):
         if missing:
             raise UserError(f"Data folder {self.root} has no {' and no '.join(missing)}; {_LAYOUT}.")
         names, colours = read_classes(self.root / CLASSES_FILE)
-        named = background == "auto" and names[0].lower() == "background"
-        self.classes = Classes(names, background=named or background == "first")
-        table = ColourTable(colours, void_colour) if colours else None
+        self.classes = classes_with_background(names, background)
+        table = ColourTable(colours, ignore_colour) if colours else None
         self.coding = MaskCoding(len(names), table, listed_in=CLASSES_FILE)
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits that have masks, sorted."""
+        """Return the names of the splits with masks, sorted."""
         return tuple(sorted(subfolders(self.root / "masks")))
 
     def check_split(self, split: str) -> None:
@@ -83,31 +73,27 @@ class FolderData(FileData):
         raise UserError(f"Data folder {self.root} has no split '{split}'.{did_you_mean(split, splits)} {have}")
 
     def list_split(self, split: str) -> Listing:
-        """Pair masks/{split} with images/{split}, which need not be there."""
-        masks, skipped = found_in(self.root, f"masks/{split}", MASK_SUFFIXES)
-        images, skipped_images = found_in(self.root, f"images/{split}", IMAGE_SUFFIXES)
-        files = {id: Files(images.get(id), path) for id, path in masks.items()}
-        bare = tuple(path for id, path in images.items() if id not in masks)
-        return Listing(files, (*skipped, *skipped_images), bare)
+        """Pair masks/{split} with images/{split}, which may be missing."""
+        return list_pairs(self.root, f"images/{split}", f"masks/{split}")
 
     def check_listing(self, split: str, listing: Listing) -> None:
-        """Refuse images without a mask, and masks without an image unless the split has no image at all."""
-        if listing.bare:
-            expected = self.root / "masks" / os.path.splitext(listing.bare[0].removeprefix("images/"))[0]
-            found = some(listing.bare, "image", "no mask")
+        """Raise an error for images without a mask, and for masks without an image unless the split has no images."""
+        if listing.unmasked:
+            expected = self.root / "masks" / os.path.splitext(listing.unmasked[0].removeprefix("images/"))[0]
+            found = describe_missing(listing.unmasked, "image", "no mask")
             masks = {unicodedata.normalize("NFC", files.mask) for files in listing.files.values()}
-            alike = unicodedata.normalize("NFC", expected.relative_to(self.root).as_posix() + ".png") in masks
-            why = " (one is there whose name differs in its Unicode form alone: rename it)" if alike else ""
+            exists = unicodedata.normalize("NFC", expected.relative_to(self.root).as_posix() + ".png") in masks
+            why = " (one is there whose name differs in its Unicode form alone: rename it)" if exists else ""
             raise UserError(f"{self.root} has {found}; expected {expected}.png{why}: add masks or remove images.")
         orphans = [files.mask for files in listing.files.values() if files.image is None]
         if orphans and len(orphans) < len(listing.files):
             expected = self.root / "images" / os.path.splitext(orphans[0].removeprefix("masks/"))[0]
-            found = some(orphans, "mask", "no image")
+            found = describe_missing(orphans, "mask", "no image")
             raise UserError(f"{self.root} has {found}; expected {expected}.jpg or alike: add images or remove masks.")
         super().check_listing(split, listing)
 
     def check_images(self, split: str) -> None:
-        """Raise an error if a split has no images, or if some are gone."""
+        """Raise an error if images of a split are missing."""
         for part in split.split("+"):
             folder = self.root / "images" / part
             if not os.path.isdir(folder):
@@ -121,7 +107,7 @@ class FolderData(FileData):
 
 
 def read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
-    """Names by id, and ids by colour, of a classes.txt. Lines that start with '#' are comments."""
+    """Return names by id, and ids by colour, of a classes.txt. Lines that start with '#' are comments."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face library ``datasets``, from the hub or from disk, with images and masks as columns."""
+"""Hugging Face data sets, from the hub or from disk, with columns of images and masks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from PIL import Image as Pillow
 from pydantic import Field
 
 from faircl.data.images import decode_image
-from faircl.data.masks import decode_mask_bytes, file_bytes, fit_mask
-from faircl.data.sample import Classes, Image, Sample
-from faircl.errors import UserError, did_you_mean, unknown_name
+from faircl.data.masks import decode_mask_bytes, fit_mask
+from faircl.data.raster_files import file_bytes
+from faircl.data.sample import Image, Sample
+from faircl.errors import UserError, did_you_mean
 from faircl.labels import IGNORE, Mask
+from faircl.readers.background import check_background, classes_with_background
 from faircl.readers.base import Reader, ReaderConfig
 
 _SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves
@@ -25,11 +27,11 @@ _DIGITS = 6
 
 
 class HuggingFaceData:
-    """Reader of such a data set. An id is a row's number.
+    """Reader of a Hugging Face data set. An id is a row number.
 
-    Masks are single-channel pictures or nested lists of numbers; `void` is the number that means "ignore". `classes`
-    may be left out where the label column itself names them. `background` is as for a folder. Files are decoded here:
-    ``datasets`` would turn images, but not masks, by their EXIF tag.
+    Masks are single-channel pictures or nested lists of numbers; `ignore_value` is the number of ignored pixels.
+    `classes` may be left out if the label column names them. `background` is as for a folder. Files are not decoded by
+    ``datasets``, which rotates images by their EXIF tag, but not masks.
     """
 
     def __init__(
@@ -40,15 +42,14 @@ class HuggingFaceData:
         label_column: str = "label",
         classes: Sequence[str] | None = None,
         background: str = "auto",
-        void: int = 255,
+        ignore_value: int = 255,
     ) -> None:
-        if background not in ("auto", "first", "none"):
-            raise unknown_name("background setting", background, ("auto", "first", "none"))
-        self.path, self.void = path, void
+        check_background(background)
+        self.path, self.ignore_value = path, ignore_value
         self._image_column, self._label_column = image_column, label_column
         self._splits = _load(_library(), path, config_name)
-        self._tables: dict[tuple[str, str], Any] = {}  # by split and column, made on first use
-        # A split without masks may lie beside others; wrong columns are found now all the same.
+        self._tables: dict[tuple[str, str], Any] = {}  # by split and column, filled on first use
+        # Columns are checked on the first split that has both: others may lack masks.
         wanted = {image_column, label_column}
         whole = [split for split, rows in self._splits.items() if wanted <= set(rows.column_names)]
         first = (whole or list(self._splits))[0]
@@ -57,26 +58,25 @@ class HuggingFaceData:
         names = tuple(classes) if classes else self._named(self._splits[first].features[label_column])
         if repeated := [name for name in names if names.count(name) > 1]:
             raise UserError(f"data.classes names '{repeated[0]}' twice; names must differ.")
-        if void < len(names):
+        if ignore_value < len(names):
             raise UserError(
-                f"data.void is {void}, which is also the id of class '{names[void]}'; set it to a number that no class "
-                f"has, such as {255 if len(names) <= 255 else IGNORE}."
+                f"data.void is {ignore_value}, which is also the id of class '{names[ignore_value]}'; set it to a "
+                f"number that no class has, such as {255 if len(names) <= 255 else IGNORE}."
             )
-        named = background == "auto" and names[0].lower() == "background"
-        self.classes = Classes(names, background=named or background == "first")
+        self.classes = classes_with_background(names, background)
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits."""
+        """Return the names of the splits."""
         return tuple(self._splits)
 
     def ids(self, split: str) -> Sequence[str]:
-        """Row numbers of a split, with leading zeros."""
+        """Return the row numbers of a split, with leading zeros."""
         count = len(self._table(split, self._label_column))
         digits = max(_DIGITS, len(str(count - 1)))
         return tuple(f"{row:0{digits}d}" for row in range(count))
 
     def read(self, split: str, id: str) -> Sample:
-        """Image (H, W, 3) and mask (H, W) of one row, their sizes and the mask's values checked."""
+        """Return image (H, W, 3) and mask (H, W) of one row; their sizes and the mask's values are checked."""
         image, mask = self._read_image(split, id), self.read_mask(split, id)
         if image.shape[:2] != mask.shape:
             (high, wide), (mask_high, mask_wide) = image.shape[:2], mask.shape
@@ -87,7 +87,7 @@ class HuggingFaceData:
         return Sample(id, image, mask)
 
     def read_mask(self, split: str, id: str) -> Mask:
-        """Mask (H, W) of one row, its values checked."""
+        """Return the mask (H, W) of one row; its values are checked."""
         cell, source = self._cell(split, id, self._label_column), self._source(split, id, self._label_column)
         if isinstance(cell, Mapping):
             data = _bytes_of(cell, source, "mask")
@@ -99,8 +99,8 @@ class HuggingFaceData:
             mask = decode_mask_bytes(data, source)
         else:
             mask = _from_numbers(cell, source)
-        with_void = np.where(mask == self.void, np.uint16(IGNORE), mask.astype(np.uint16))
-        return fit_mask(with_void, len(self.classes.names), str(source), "data.classes")
+        with_ignore = np.where(mask == self.ignore_value, np.uint16(IGNORE), mask.astype(np.uint16))
+        return fit_mask(with_ignore, len(self.classes.names), str(source), "data.classes")
 
     def _read_image(self, split: str, id: str) -> Image:
         cell, source = self._cell(split, id, self._image_column), self._source(split, id, self._image_column)
@@ -118,7 +118,7 @@ class HuggingFaceData:
         return cell
 
     def _table(self, split: str, column: str) -> Any:
-        """Return one column of a split, pictures in it undecoded."""
+        """Return one column of a split, its pictures not decoded."""
         if (split, column) not in self._tables:
             self._tables[split, column] = self._make_table(split, column)
         return self._tables[split, column]
@@ -143,7 +143,7 @@ class HuggingFaceData:
             return rows.select_columns([column])
         try:
             return rows.select_columns([column]).cast_column(column, library.Image(decode=False))
-        except Exception as error:  # Arrow raises nearly anything
+        except Exception as error:  # Arrow raises many kinds of errors
             raise UserError(
                 f"Column '{column}' of {self.path} holds {feature}; expected pictures: set data.{key} to one of: "
                 f"{', '.join(columns)}."
@@ -180,7 +180,7 @@ def _load(library: Any, path: str, config_name: str | None) -> dict[str, Any]:
             loaded = library.load_dataset("parquet", data_files=local)
         else:
             loaded = library.load_dataset(local if os.path.isdir(local) else path, config_name)
-    except Exception as error:  # no network, no such name, broken files: nearly anything
+    except Exception as error:  # no network, unknown name, damaged files
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(
             f"Cannot open the Hugging Face data set {path}: {lines[0].rstrip('.')}; check data.path, data.config_name "
@@ -190,7 +190,7 @@ def _load(library: Any, path: str, config_name: str | None) -> dict[str, Any]:
 
 
 def _inner(feature: Any) -> Any:
-    """Return what nested lists hold; None for what is no list of lists."""
+    """Return the feature inside a list of lists; None for any other feature."""
     return getattr(getattr(feature, "feature", None), "feature", None)
 
 
@@ -206,14 +206,14 @@ def _bytes_of(cell: Mapping[str, Any], source: Path, kind: str) -> bytes:
 def _is_colour(data: bytes) -> bool:
     try:
         return Pillow.open(BytesIO(data)).mode in ("RGB", "RGBA", "CMYK", "YCbCr")
-    except Exception:  # broken: decoding says how
+    except Exception:  # damaged: decoding raises an error with the reason
         return False
 
 
 def _from_numbers(cell: Any, source: Path) -> Mask:
     try:
         numbers = np.array(cell, np.int64)
-    except (TypeError, ValueError):  # rows of different lengths, or no numbers
+    except (TypeError, ValueError):  # rows of different lengths, or not numbers
         numbers = np.array([], np.int64)
     if numbers.ndim != 2 or not numbers.size or numbers.min() < 0 or numbers.max() > IGNORE:
         raise UserError(f"Mask {source} is not rows of equally many numbers from 0 to {IGNORE}; mend the label column.")
@@ -235,7 +235,7 @@ class HuggingFaceConfig(ReaderConfig):
     void: int = Field(255, ge=0, le=IGNORE, description="number of ignored pixels")
 
     def absolute(self) -> Self:
-        """Return the same configuration with an absolute path, if the path is one and not a name on the hub."""
+        """Return the same configuration with an absolute path, unless the path is a name on the hub."""
         if self.path is None or not os.path.exists(self.path):
             return self
         return self.model_copy(update={"path": os.path.abspath(self.path)})

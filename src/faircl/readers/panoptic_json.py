@@ -13,7 +13,7 @@ from faircl.errors import UserError
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file whole."""
+    """Parse a JSON file."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             return json.load(file)
@@ -23,7 +23,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_categories(tree: Any, path: Path) -> dict[int, str]:
-    """Names of the categories by id, sorted by id."""
+    """Return the names of the categories by id, sorted by id."""
     try:
         names = {int(category["id"]): str(category["name"]) for category in tree["categories"]}
         whole = len(tree["categories"]) == len(names) == len(set(names.values())) > 0
@@ -35,7 +35,7 @@ def read_categories(tree: Any, path: Path) -> dict[int, str]:
 
 
 def read_annotations(tree: Any, path: Path, places: dict[int, int]) -> dict[str, tuple[str, bytes]]:
-    """Image id and segments of every mask id, in the file's order."""
+    """Return image id and packed segments (`_pack_segments`) by mask id, in the file's order."""
     try:
         images = {image["id"]: os.path.splitext(image["file_name"])[0] for image in tree["images"]}
         found = {
@@ -47,13 +47,14 @@ def read_annotations(tree: Any, path: Path, places: dict[int, int]) -> dict[str,
         }
         if len(found) < len(tree["annotations"]):
             raise _not_panoptic(path, "one annotation for each mask")
-        return {id: (image, _packed(segments, places, id, path)) for id, (image, segments) in found.items()}
+        return {id: (image, _pack_segments(segments, places, id, path)) for id, (image, segments) in found.items()}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         wanted = "images with id and file_name, and annotations with image_id, file_name and segments_info"
         raise _not_panoptic(path, wanted) from error
 
 
-def _packed(segments: list[tuple[int, int]], places: dict[int, int], id: str, path: Path) -> bytes:
+def _pack_segments(segments: list[tuple[int, int]], places: dict[int, int], id: str, path: Path) -> bytes:
+    """Return pairs of segment id and class as little-endian uint32; `places` maps category ids to classes."""
     ids = [segment for segment, _ in segments]
     if len(set(ids)) < len(ids) or not all(0 < segment < 1 << 24 for segment in ids):
         raise UserError(

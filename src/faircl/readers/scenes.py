@@ -1,11 +1,11 @@
 """Procedural street scenes: a long-tailed data set that needs no download.
 
 A camera looks down a street. Sky and open ground are background; houses and fences line the street, and trees, cars
-and people stand in it. The rare classes (van, cyclist, kiosk, pedestrian) wear the colours of the frequent ones and are
-told apart by shape, texture and place. `faircl.readers.street` draws the scenes; this file is the reader.
+and people stand in it. The rare classes (van, cyclist, kiosk, pedestrian) have the colours of the frequent ones and
+differ in shape, texture and position. `faircl.readers.street` draws the scenes; this file is the reader.
 
-Every scene follows from (seed, split, index) alone, and only arithmetic that IEEE 754 rounds the same way everywhere is
-used (no sine, power or matrix product), so that a scene has the same bytes on every machine.
+A scene depends only on (seed, split, index) and is computed with operations that IEEE 754 rounds the same way
+everywhere (no sine, power or matrix product), so that it has the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from faircl.readers.street.layout import NAMES, lay_out
 from faircl.readers.street.textures import shade
 
 CLASSES = Classes(NAMES, background=True)
-"""Background and ten classes; in the task 6-4, pavement, fence, kiosk and cyclist come second."""
+"""Background and ten classes; task 6-4 learns pavement, fence, kiosk and cyclist in its second step."""
 
 SMALLEST = 32  # pixels; below it the rare objects are a pixel or two wide
 CACHE_BYTES = 128 << 20
 
 _SPLITS = {"train": 0, "test": 1}
-_LAYOUT, _TEXTURE = 0, 1  # separate streams, so that a mask can be had without drawing the image's randomness
+_LAYOUT, _TEXTURE = 0, 1  # separate random streams, so that a mask can be made without its image
 
 
 class SceneData:
     """Street scenes, generated when read; implements `SegmentationData`.
 
-    Shapes: image (size, size, 3) uint8; mask (size, size) uint8 with ids 0..10 and no void.
+    Shapes: image (size, size, 3) uint8; mask (size, size) uint8 with ids 0 … 10, no pixel ignored.
     """
 
     classes = CLASSES
 
     def __init__(self, images: int = 200, test_images: int = 60, size: int = 96, seed: int = 0) -> None:
-        """Describe the set; nothing is drawn yet.
+        """Set up the data set; scenes are drawn when read.
 
         Args:
             images: number of training images.
@@ -60,16 +60,16 @@ class SceneData:
         self.size = size
         self.seed = seed
         self._counts = {"train": images, "test": test_images}
-        # Kept until full and never evicted: an epoch walks all images in turn, so a least-recently-used rule would
-        # throw each one away just before it is wanted again.
+        # Filled once and never evicted: epochs visit all images in turn, so a least-recently-used cache would evict
+        # each image just before its next use.
         self._cache: dict[tuple[str, int], tuple[Image, Mask]] = {}
 
     def ids(self, split: str) -> Sequence[str]:
-        """Image ids of "train" or "test", sorted."""
+        """Return the image ids of "train" or "test", sorted."""
         return [f"{split}-{index:05d}" for index in range(self._count(split))]
 
     def read(self, split: str, id: str) -> Sample:
-        """Image and mask of one id; the arrays belong to the caller."""
+        """Return image and mask of one id, as copies."""
         index = self._index(split, id)
         pair = self._cache.get((split, index))
         if pair is None:
@@ -81,14 +81,14 @@ class SceneData:
         return Sample(id, image.copy(), mask.copy())
 
     def read_mask(self, split: str, id: str) -> Mask:
-        """Mask alone: the scene is projected but not coloured."""
+        """Return the mask alone; the scene is projected but not coloured."""
         index = self._index(split, id)
         if (split, index) in self._cache:
             return self._cache[split, index][1].copy()
         return self._canvas(split, index).label
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the cache behind: a worker process redraws what it needs faster than it would receive it."""
+        """Pickle without the cache: drawing images again is faster than sending them."""
         return {**self.__dict__, "_cache": {}}
 
     def _count(self, split: str) -> int:

@@ -16,24 +16,25 @@ from typing import Literal
 
 from pydantic import Field
 
-from faircl.data.file_data import (
+from faircl.data.file_data import FileData
+from faircl.data.images import RGB, ImageReading
+from faircl.data.listing import (
     IMAGE_SUFFIXES,
     MASK_SUFFIXES,
-    FileData,
-    Files,
+    FilePair,
     Listing,
-    cannot_list,
+    describe_missing,
+    find_files,
     open_root,
-    some,
 )
-from faircl.data.file_pairs import found_in
-from faircl.data.images import RGB, ImageReading
 from faircl.data.mask_coding import MaskCoding
-from faircl.data.masks import VOID_COLOUR, ColourTable, file_lines
+from faircl.data.masks import IGNORE_COLOUR, ColourTable
+from faircl.data.raster_files import file_lines
 from faircl.data.sample import Classes
 from faircl.errors import UserError, did_you_mean
 from faircl.readers.base import FileConfig, Reader
 from faircl.readers.catalog import VOC, VOC_PALETTE
+from faircl.readers.id_lists import find_lists, unique_ids
 
 AUGMENTED = "train_aug"
 """The split whose masks are SBD's where VOC has none."""
@@ -41,7 +42,7 @@ AUGMENTED = "train_aug"
 OWN_MASKS, AUGMENTED_MASKS = "SegmentationClass", "SegmentationClassAug"
 LISTS = "ImageSets/Segmentation"
 
-_LIST_FOLDERS = (LISTS, "splits", "list")  # the first that has a list counts
+_LIST_FOLDERS = (LISTS, "splits", "list")  # a list in an earlier folder takes precedence
 _IMAGE_FOLDER = "JPEGImages"
 _PAIR = re.compile(r"(.+\.(?:jpe?g|png))\s+(.+\.png)", re.IGNORECASE)
 _SUFFIX = re.compile(r"\.(?:jpe?g|png)$", re.IGNORECASE)
@@ -49,20 +50,20 @@ _EXPECTED = f"expected VOCdevkit/VOC2012 with {_IMAGE_FOLDER}/, {OWN_MASKS}/ and
 
 
 class VocData(FileData):
-    """Reader of PASCAL VOC 2012. An id is a file's name without extension; order is that of the list.
+    """Reader of PASCAL VOC 2012. An id is a file name without extension; ids keep the order of the list.
 
-    Masks are index pictures with 255 for void, or RGB pictures in VOC's colours.
+    Masks are index pictures with 255 for ignored pixels, or RGB pictures in VOC's colours.
     """
 
     def __init__(self, root: str | Path, images: ImageReading = RGB) -> None:
         super().__init__(find_voc(root), images)
         self.classes, self.palette = Classes(VOC, background=True), VOC_PALETTE
         colours = {(int(red), int(green), int(blue)): id for id, (red, green, blue) in enumerate(VOC_PALETTE)}
-        self.coding = MaskCoding(len(VOC), ColourTable(colours, VOID_COLOUR), listed_in="PASCAL VOC")
+        self.coding = MaskCoding(len(VOC), ColourTable(colours, IGNORE_COLOUR), listed_in="PASCAL VOC")
 
     def splits(self) -> tuple[str, ...]:
-        """Names of the lists, and train_aug where it needs none."""
-        names = set(find_lists(self.root))
+        """Return the names of the lists, and train_aug if its masks exist without a list."""
+        names = set(_split_lists(self.root))
         if "val" in names and os.path.isdir(self.root / AUGMENTED_MASKS):
             names.add(AUGMENTED)
         return tuple(sorted(names))
@@ -85,43 +86,40 @@ class VocData(FileData):
         )
 
     def list_split(self, split: str) -> Listing:
-        """Find the masks, and the images that are there, of a list's ids."""
-        lists = find_lists(self.root)
-        masks, skipped = self._masks(AUGMENTED_MASKS if split == AUGMENTED else OWN_MASKS)
+        """Find the masks and images of a list's ids."""
+        lists = _split_lists(self.root)
+        mask_folder = AUGMENTED_MASKS if split == AUGMENTED else OWN_MASKS
+        masks, skipped = find_files(self.root, mask_folder, MASK_SUFFIXES)
         ids = read_list(lists[split]) if split in lists else self._all_but_val(masks.keys(), lists["val"])
         if split != AUGMENTED and not masks.keys() >= set(ids):
-            others, skipped_others = self._masks(AUGMENTED_MASKS)
+            others, skipped_others = find_files(self.root, AUGMENTED_MASKS, MASK_SUFFIXES)
             masks, skipped = others | masks, skipped + skipped_others
-        images, foreign = found_in(self.root, _IMAGE_FOLDER, IMAGE_SUFFIXES)
-        files = {id: Files(images.get(id), masks[id]) for id in ids if id in masks}
-        bare = tuple(images.get(id, f"{_IMAGE_FOLDER}/{id}.jpg") for id in ids if id not in masks)
-        return Listing(files, (*skipped, *foreign), bare)
+        images, skipped_images = find_files(self.root, _IMAGE_FOLDER, IMAGE_SUFFIXES)
+        files = {id: FilePair(images.get(id), masks[id]) for id in ids if id in masks}
+        unmasked = tuple(images.get(id, f"{_IMAGE_FOLDER}/{id}.jpg") for id in ids if id not in masks)
+        return Listing(files, (*skipped, *skipped_images), unmasked)
 
     def check_listing(self, split: str, listing: Listing) -> None:
-        """Refuse ids of a list that have no mask, and an empty list."""
-        if listing.bare:
-            bare = [os.path.splitext(name.removeprefix(f"{_IMAGE_FOLDER}/"))[0] for name in listing.bare]
-            raise UserError(self._without_mask(split, bare))
+        """Raise an error for listed ids without a mask, and for an empty list."""
+        if listing.unmasked:
+            ids = [os.path.splitext(name.removeprefix(f"{_IMAGE_FOLDER}/"))[0] for name in listing.unmasked]
+            raise UserError(self._missing_masks(split, ids))
         super().check_listing(split, listing)
 
     def image_key(self, split: str, id: str) -> str:
-        """Return an image's name: masks of one image may lie in two folders."""
+        """Return the path of an image: its masks may be in two folders, so they do not identify it."""
         return self._files(split, id).image or f"{_IMAGE_FOLDER}/{id}.jpg"
 
     def _all_but_val(self, masks: Set[str], val: Path) -> tuple[str, ...]:
-        """Return the ids of train_aug where no list has them."""
+        """Return the ids of train_aug if it has no list."""
         return tuple(sorted(masks - set(read_list(val))))
 
-    def _masks(self, folder: str) -> tuple[dict[str, str], list[str]]:
-        """Masks of a folder by id, and its other files, all below the root; none where it is missing."""
-        return found_in(self.root, folder, MASK_SUFFIXES)
-
-    def _without_mask(self, split: str, bare: list[str]) -> str:
+    def _missing_masks(self, split: str, ids: list[str]) -> str:
         folder = AUGMENTED_MASKS if split == AUGMENTED else OWN_MASKS
         mend = "make them with 'faircl data prepare voc'" if split == AUGMENTED else "unpack the devkit again"
         return (
-            f"List {split}.txt of {self.root} has {some(bare, 'id', 'no mask')}; expected "
-            f"{self.root / folder / bare[0]}.png: {mend}, or take the ids out of the list."
+            f"List {split}.txt of {self.root} has {describe_missing(ids, 'id', 'no mask')}; expected "
+            f"{self.root / folder / ids[0]}.png: {mend}, or take the ids out of the list."
         )
 
 
@@ -159,32 +157,20 @@ def find_voc(root: str | Path) -> Path:
     raise UserError(f"Data folder {given} is not PASCAL VOC 2012; {_EXPECTED} in it.")
 
 
-def find_lists(root: Path) -> dict[str, Path]:
-    """Return the lists of images by split."""
+def _split_lists(root: Path) -> dict[str, Path]:
+    """Return the lists of image ids by split."""
     lists: dict[str, Path] = {}
-    for folder in (root / name for name in _LIST_FOLDERS):
-        try:
-            names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        except OSError as error:
-            cannot_list(error)
-        for name in names:
-            split, suffix = os.path.splitext(name)
-            if suffix.lower() == ".txt" and not name.startswith("."):
-                lists.setdefault(split, folder / name)
+    for folder in _LIST_FOLDERS:
+        lists = find_lists(root / folder) | lists
     return lists
 
 
 def read_list(path: Path) -> tuple[str, ...]:
-    """Ids of a list, in its order. Lines are ids, or paths of an image and its mask; blank lines say nothing."""
-    lines = file_lines(path, "list")
-    ids: dict[str, None] = {}
-    for id in (_id(line, path) for line in lines if line):
-        if id in ids:
-            raise UserError(f"List {path} names '{id}' twice; remove one of the two lines.")
-        ids[id] = None
+    """Return the ids of a list in its order. A line is an id, or the paths of an image and its mask."""
+    ids = unique_ids((_id(line, path) for line in file_lines(path, "list") if line), path)
     if not ids:
         raise UserError(f"List {path} is empty; write one image id per line.")
-    return tuple(ids)
+    return ids
 
 
 def _id(line: str, path: Path) -> str:

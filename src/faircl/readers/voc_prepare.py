@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from faircl.data.file_data import list_files, open_root, some
-from faircl.data.masks import VOID_8BIT, file_bytes, write_mask
+from faircl.data.listing import describe_missing, list_files, open_root
+from faircl.data.masks import IGNORE_8BIT, write_mask
+from faircl.data.raster_files import file_bytes
 from faircl.errors import UserError
 from faircl.labels import Mask
 from faircl.progress import Reporter
@@ -30,8 +31,9 @@ _EXPECTED = "expected benchmark_RELEASE/dataset with cls/, train.txt and val.txt
 def prepare_voc(root: Path, sbd: Path, reporter: Reporter) -> dict[str, int]:
     """Write SegmentationClassAug and the list train_aug of VOC; return how many masks and ids were written.
 
-    Images of VOC's own train and val keep VOC's masks, which have void borders; the others take SBD's. train_aug is
-    all of SBD and VOC's train, without VOC's val. Everything is written beside its place and moved there at the end.
+    Images of VOC's own train and val keep VOC's masks, which ignore the borders of objects; the others take SBD's.
+    train_aug is all of SBD and VOC's train, without VOC's val. Everything is written to a temporary folder and moved at
+    the end.
     """
     data, source = VocData(root), _find_sbd(sbd)
     masks, augmented = data.root / AUGMENTED_MASKS, data.root / LISTS / f"{AUGMENTED}.txt"
@@ -44,7 +46,7 @@ def prepare_voc(root: Path, sbd: Path, reporter: Reporter) -> dict[str, int]:
     ids = sorted((own.keys() | mats.keys()) - set(data.ids("val")))
     part = data.root / f".{AUGMENTED_MASKS}.part"
     try:
-        shutil.rmtree(part, ignore_errors=True)  # of a run that was killed
+        shutil.rmtree(part, ignore_errors=True)  # left by a run that was killed
         (part / "masks").mkdir(parents=True)
         with reporter.task("writing masks", len(own) + len(mats)) as task:
             for id, path in own.items():
@@ -65,7 +67,7 @@ def prepare_voc(root: Path, sbd: Path, reporter: Reporter) -> dict[str, int]:
 
 
 def _move(part: Path, masks: Path, augmented: Path) -> None:
-    """Move both to their places. Masks alone would be read as the same split, so they go first."""
+    """Move masks and list to their places; masks first, because the split can be read without its list."""
     augmented.parent.mkdir(parents=True, exist_ok=True)
     os.replace(part / "masks", masks)
     try:
@@ -88,11 +90,13 @@ def _find_sbd(root: Path) -> Path:
 
 
 def _find_mats(sbd: Path, own: Set[str]) -> dict[str, Path]:
-    """Return the annotations of SBD's images that VOC has no mask of, by id."""
+    """Return the annotations of SBD's images without a VOC mask, by id."""
     wanted = sorted({id for name in _SBD_LISTS for id in read_list(sbd / name)} - own)
     found, _ = list_files(sbd / "cls", {".mat"})
-    if bare := [id for id in wanted if id not in found]:
-        raise UserError(f"SBD's lists in {sbd} have {some(bare, 'id', 'no file in cls/')}; unpack SBD again.")
+    if missing := [id for id in wanted if id not in found]:
+        raise UserError(
+            f"SBD's lists in {sbd} have {describe_missing(missing, 'id', 'no file in cls/')}; unpack SBD again."
+        )
     return {id: sbd / "cls" / f"{id}{found[id]}" for id in wanted}
 
 
@@ -105,11 +109,11 @@ def _mat_loader() -> Callable[..., dict[str, Any]]:
 
 
 def _read_mat(path: Path, load: Callable[..., dict[str, Any]]) -> Mask:
-    """Class ids (H, W) uint8 of an annotation: the field Segmentation of the struct GTcls."""
+    """Return class ids (H, W) uint8 of an annotation: the field Segmentation of the struct GTcls."""
     data = BytesIO(file_bytes(path, "annotation"))
     try:
         mask = np.asarray(load(data, variable_names=["GTcls"])["GTcls"]["Segmentation"][0, 0])
-    except Exception as error:  # SciPy raises nearly anything for a broken file
+    except Exception as error:  # a damaged file makes SciPy raise many kinds of errors
         raise UserError(
             f"{path} is not an annotation of SBD ({type(error).__name__}); expected GTcls.Segmentation in it: unpack "
             "SBD again."
@@ -120,8 +124,8 @@ def _read_mat(path: Path, load: Callable[..., dict[str, Any]]) -> Mask:
             "SBD again."
         )
     ids = np.unique(mask)
-    if unknown := [int(id) for id in ids if not (0 <= id < len(VOC) or id == VOID_8BIT)]:
+    if unknown := [int(id) for id in ids if not (0 <= id < len(VOC) or id == IGNORE_8BIT)]:
         raise UserError(
-            f"{path} holds value {unknown[0]}; expected ids 0 to {len(VOC) - 1} or {VOID_8BIT}: unpack SBD again."
+            f"{path} holds value {unknown[0]}; expected ids 0 to {len(VOC) - 1} or {IGNORE_8BIT}: unpack SBD again."
         )
     return mask.astype(np.uint8)

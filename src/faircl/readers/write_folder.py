@@ -1,4 +1,4 @@
-"""Writing any data set as a folder data set."""
+"""Export of any data set in the folder layout."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ from faircl.readers.folder import CLASSES_FILE
 def write_folder(data: SegmentationData, splits: Sequence[str], out: Path, reporter: Reporter) -> dict[str, int]:
     """Write splits of a data set as images/, masks/ and classes.txt; return the number of images of each.
 
-    All is written beside the place and moved there at the end: an interrupted write leaves nothing behind that looks
-    whole.
+    Files are written to a temporary folder and moved at the end, so that an interrupted export leaves nothing behind.
     """
     if out.exists() and not out.is_dir():
         raise UserError(f"Output {out} is a file; choose a folder with --out.")
     if out.exists() and any(out.iterdir()):
         raise UserError(f"Output folder {out} already exists and is not empty; choose another with --out.")
-    there = out.exists()  # it may be where the user stands, or a mount: keep the folder and fill it
-    beside = out / ".part" if there else out.with_name(f".{out.name}.part")
+    exists = out.exists()  # it may be the current folder or a mount, so it is filled and not replaced
+    part = out / ".part" if exists else out.with_name(f".{out.name}.part")
     try:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        (beside / CLASSES_FILE).write_text("\n".join(data.classes.names) + "\n", encoding="utf-8")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        (part / CLASSES_FILE).write_text("\n".join(data.classes.names) + "\n", encoding="utf-8")
         for split in splits:
-            _write_split(data, split, beside, reporter)
-        if there:
+            _write_split(data, split, part, reporter)
+        if exists:
             for name in ("masks", "images", CLASSES_FILE):
-                os.replace(beside / name, out / name)
+                os.replace(part / name, out / name)
         else:
-            os.replace(beside, out)
+            os.replace(part, out)
     except OSError as error:
         raise UserError(f"Cannot write {out}: {error.strerror}; choose another folder with --out.") from None
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
     return {split: len(data.ids(split)) for split in splits}
 
 

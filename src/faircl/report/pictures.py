@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.masks import colour_mask, decode_mask, open_raster
+from faircl.data.masks import colour_mask, decode_mask
+from faircl.data.raster_files import open_raster
 from faircl.labels import ignore_value
 from faircl.runs.run import Run
 
@@ -83,7 +84,7 @@ def _photo(path: Path, alt: str) -> Picture | None:
 
 
 def _mask(path: Path | None, alt: str, seen: set[int]) -> Picture | None:
-    """Picture of a mask file; adds its ids to ``seen``, void as −1."""
+    """Picture of a mask file; adds its ids to ``seen``, ignore as −1."""
     if path is None:
         return None
     mask = decode_mask(path)
@@ -94,13 +95,13 @@ def _mask(path: Path | None, alt: str, seen: set[int]) -> Picture | None:
 
 
 def _legend(ids: Iterable[int], names: Mapping[int, str]) -> list[tuple[str, str]]:
-    """Name and CSS colour of each id, void last."""
+    """Name and CSS colour of each id, ignore last."""
     ordered = sorted(ids, key=lambda id: (id < 0, id))
-    return [("void" if id < 0 else names.get(id, f"id {id}"), _css(id)) for id in ordered]
+    return [("ignored" if id < 0 else names.get(id, f"id {id}"), _css(id)) for id in ordered]
 
 
 def _css(id: int) -> str:
-    one: NDArray[np.uint16] = np.array([[id % 65536]], dtype=np.uint16)  # −1 becomes 65535, void of 16-bit masks
+    one: NDArray[np.uint16] = np.array([[id % 65536]], dtype=np.uint16)  # −1 becomes 65535, which is IGNORE
     r, g, b = colour_mask(one)[0, 0].tolist()
     return f"#{r:02x}{g:02x}{b:02x}"
 

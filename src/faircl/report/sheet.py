@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from faircl.data.masks import colour_mask, decode_mask, open_raster, voc_palette
+from faircl.data.masks import colour_mask, decode_mask, voc_palette
+from faircl.data.raster_files import open_raster
 from faircl.files import writing
 from faircl.runs.run import load_run
 from faircl.tables import show

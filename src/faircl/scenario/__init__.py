@@ -1,9 +1,9 @@
-"""Continual scenarios: increments of classes or domains, image filters, label tables, evaluation conventions."""
+"""Continual scenarios: steps of classes or domains, their images and label tables, evaluation conventions."""
 
 from faircl.labels import apply_table
-from faircl.scenario.build import build_scenario
+from faircl.scenario.class_steps import build_scenario
 from faircl.scenario.conventions import CONVENTIONS, FULL, Convention
-from faircl.scenario.make import Made, Splits, make_scenario
+from faircl.scenario.from_config import IndexedScenario, Splits, make_scenario
 from faircl.scenario.scenario import Protocol, Scenario, Setting, Step
 from faircl.scenario.tasks import short_task, split_classes, step_sizes
 
@@ -11,7 +11,7 @@ __all__ = [
     "CONVENTIONS",
     "FULL",
     "Convention",
-    "Made",
+    "IndexedScenario",
     "Protocol",
     "Scenario",
     "Setting",

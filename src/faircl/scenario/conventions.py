@@ -1,14 +1,15 @@
-"""What is scored: the evaluation conventions of published tables, by name.
+"""Evaluation conventions of published tables: which images and pixels are scored.
 
-They differ in five things, and each moves a mean IoU:
+They differ in these points, each of which changes a mean IoU:
 
-- ``images``: all test images, or those that show a class seen so far (background not counted).
-- ``crop``: every pixel at the image's own size, or a centre crop after resizing the short side.
-- ``future``: pixels of classes still to come are background, or not counted. Without a background class they are
-  never counted.
-- ``unnamed_background``: whether ADE20K's label 0, which means "not one of the 150", is scored as a class. Background
-  that annotators meant, as in Pascal VOC, always is.
-- void is never counted, and a class without a truth pixel is left out of every mean, whatever was predicted.
+- ``seen_images_only``: all test images, or those that contain a class seen so far (background not counted).
+- ``crop``: every pixel at the image's own size, or a centre crop after the short side is resized.
+- ``future``: pixels of classes of later steps count as background, or are ignored. Without a background class they
+  are always ignored.
+- ``unnamed_background``: whether ADE20K's label 0, "none of the 150 classes", is scored as a class. An annotated
+  background, as in PASCAL VOC, always is.
+
+Under all of them ignored pixels are not counted, and a class without ground-truth pixels is left out of every mean.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ConventionName = Literal["full", "plop", "mib"]
 
 @dataclass(frozen=True)
 class Convention:
-    """One way to score; see the module."""
+    """One evaluation convention; see the module's docstring."""
 
     name: ConventionName
     seen_images_only: bool

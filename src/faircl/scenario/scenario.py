@@ -1,7 +1,7 @@
-"""A continual scenario: which classes, images and labels each step has, and the proof of it.
+"""A continual scenario: the classes, images and labels of each step, and a digest of all of it.
 
-Labels inside the network are *channels*: background (where the data has one) is channel 0, then the classes in the
-order they are learned. One lookup table per step turns a raw mask into channels.
+Labels of the network are *channels*: background (if the data has one) is channel 0, then the classes in the order in
+which they are learned. One label table per step turns a raw mask into channels (`faircl.scenario.label_table`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from faircl.data.sample import Classes
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED, LabelTable
 from faircl.scenario.conventions import FULL, Convention
+from faircl.scenario.label_table import make_label_table
 
 Setting = Literal["overlapped", "disjoint", "sequential"]
 Protocol = Literal["classes", "clean", "plop"]
@@ -26,9 +25,9 @@ Protocol = Literal["classes", "clean", "plop"]
 class Step:
     """One increment: the raw ids learned, the images trained on and those tested on afterwards.
 
-    A domain step learns no class but the first step's; `domains` are those it brings. `leaked`: share of the test
-    images that this or an earlier step has trained on. `hidden`: share of the training pixels, void left out, whose
-    class the step's labels do not show.
+    Later domain steps have no new classes; `domains` are the new domains. `leaked`: share of the test images that are
+    training images of this or an earlier step. `hidden`: share of the training pixels, ignored ones left out, whose
+    class is not labelled at this step.
     """
 
     classes: tuple[int, ...]
@@ -39,7 +38,7 @@ class Step:
     hidden: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return what defines the step."""
+        """Return the fields that define the step."""
         return {
             "classes": list(self.classes),
             "domains": list(self.domains),
@@ -49,16 +48,16 @@ class Step:
 
     @property
     def sha256(self) -> str:
-        """Digest of the step's classes, domains and image ids."""
+        """SHA-256 of the step's classes, domains and image ids."""
         return _sha256(self.to_json())
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """All steps of a run, and how raw masks become labels at each.
+    """All steps of a run and their label tables.
 
-    ``learned_at`` comes from the task even for joint training, which has one step: the tables of the field compare
-    joint training on the same old and new classes.
+    ``learned_at`` follows from the task also for joint training in one step, so that it can be compared on the same old
+    and new classes.
     """
 
     classes: Classes
@@ -77,7 +76,7 @@ class Scenario:
 
     @property
     def by_domain(self) -> bool:
-        """Whether steps bring new domains, all of whose classes are labelled, and not new classes."""
+        """Whether steps add domains, with all classes labelled, instead of classes."""
         return self.protocol != "classes"
 
     @cached_property
@@ -92,51 +91,43 @@ class Scenario:
         return tuple(self.classes.names[i] for i in self.channel_ids)
 
     def channels(self, step: int) -> int:
-        """Return the number of channels once a step is learned; 0 before the first."""
+        """Return the number of channels after a step; 0 for step −1."""
         if step < 0:
             return 0
         return int(self.background) + sum(len(s.classes) for s in self.steps[: step + 1])
 
     def labelled(self, step: int) -> range:
-        """Channels whose labels a step's masks show, background aside."""
+        """Return the channels that a step labels, which may include background."""
         whole = self.setting == "sequential" or self.by_domain
         return range(0 if whole else self.channels(step - 1), self.channels(step))
 
     @property
     def unlabelled(self) -> int:
-        """Label of pixels that may hide a class of another step.
+        """Label of pixels that may belong to a class of another step: BACKGROUND, or UNLABELLED without one.
 
-        It is background where there is one, unless background is what it says: on domain steps, which label every
-        class, and under the sequential setting, where old classes keep their labels and images with later ones are
-        left out. UNLABELLED then never occurs.
+        On domain steps and under the sequential setting, background pixels belong to no other class, so it is
+        UNLABELLED, which does not occur then if the data has a background class.
         """
         hides = self.setting != "sequential" and not self.by_domain
         return BACKGROUND if self.background and hides else UNLABELLED
 
     def train_table(self, step: int) -> LabelTable:
-        """Raw id to label at a step: what it labels to its channel, all else unlabelled, void to IGNORE."""
-        return self._table(self.labelled(step), BACKGROUND if self.background else UNLABELLED)
+        """Return the label table for training at a step: labelled classes to channels, all others unlabelled."""
+        return self._label_table(self.labelled(step), BACKGROUND if self.background else UNLABELLED)
 
     def test_table(self, step: int, convention: Convention = FULL) -> LabelTable:
-        """Raw id to label in evaluation: every class seen to its channel; the rest as the convention says."""
+        """Return the label table for evaluation after a step: seen classes to channels, others by the convention."""
         future = BACKGROUND if self.background and convention.future == "background" else IGNORE
-        table = self._table(range(self.channels(step)), future)
+        table = self._label_table(range(self.channels(step)), future)
         if self.background and not (convention.unnamed_background or self.classes.background_is_named):
             table[BACKGROUND] = IGNORE
         return table
 
-    def _table(self, channels: range, other: int) -> LabelTable:
-        wide = len(self.classes.names) > 254
-        table = np.full(65536 if wide else 256, IGNORE, np.uint16)
-        table[: len(self.classes.names)] = other
-        if self.background:
-            table[BACKGROUND] = BACKGROUND
-        for channel in channels:
-            table[self.channel_ids[channel]] = channel
-        return table
+    def _label_table(self, channels: range, other: int) -> LabelTable:
+        return make_label_table(self.classes, {self.channel_ids[channel]: channel for channel in channels}, other)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything that defines the scenario, with its sha256."""
+        """Return everything that defines the scenario, and its SHA-256."""
         body: dict[str, Any] = {
             "task": self.task,
             "setting": self.setting,
@@ -151,13 +142,13 @@ class Scenario:
             "steps": [step.to_json() for step in self.steps],
             "labels_sha256": self.labels_sha256,
         }
-        # Shares follow from the rest and from which files are one and the same, so they are no part of the digest.
+        # Shares follow from the other fields and from the identity of files, so they are not part of the digest.
         shares = [{"leaked": step.leaked, "hidden": step.hidden} for step in self.steps]
         return body | {"shares": shares, "sha256": _sha256(body)}
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Scenario:
-        """Return the scenario that ``to_json`` described, today's or an earlier version's."""
+        """Return a scenario from the JSON of this or an earlier version."""
         shares = saved.get("shares", [{} for _ in saved["steps"]])
         steps = (
             Step(
@@ -182,7 +173,7 @@ class Scenario:
 
     @property
     def sha256(self) -> str:
-        """Digest of classes, steps, image ids and label counts: equal digests, equal scenarios."""
+        """SHA-256 of classes, steps, image ids and label counts."""
         return str(self.to_json()["sha256"])
 
 

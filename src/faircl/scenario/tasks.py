@@ -1,8 +1,7 @@
-"""Names of increments, as the field writes them.
+"""Task names, as in the literature: how classes (or domains) are divided into steps.
 
-``"15-1"`` is 15 classes first, then one at a time until none is left; ``"15-5s"`` is 15 and then 5, one at a time;
-``"6-2-3"`` lists every step's size; ``"offline"`` is a single step. A list of lists names the classes of each step by
-name or raw id. The same names divide domains where steps bring domains.
+``"15-1"``: 15 classes first, then one at a time; ``"15-5s"``: 15, then 5, one at a time; ``"6-2-3"``: the size of every
+step; ``"offline"``: a single step. A list of lists gives the classes of each step by name or raw id.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Order = str | list[int | str] | None
 
 
 def short_task(task: str) -> str:
-    """Return a task as a heading has room for it: class lists by their lengths, "6-5 listed".
+    """Return a short name of a task for headings: class lists by their lengths, "6-5 listed".
 
     >>> short_task('[["sky", "tree"], ["car"]]')
     '2-1 listed'
@@ -34,7 +33,7 @@ def short_task(task: str) -> str:
 
 
 def canonical(task: Task) -> str:
-    """Return a task's one name: ``15-5s`` is ``15-1``, and a list is its JSON.
+    """Return the canonical name of a task: ``15-5s`` is ``15-1``, a list is its JSON.
 
     >>> canonical("15-5s")
     '15-1'
@@ -60,7 +59,7 @@ def split_classes(task: Task, order: Order, classes: Classes) -> tuple[tuple[int
 
 
 def split_domains(task: Task, order: Order, domains: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the domains of each step; ``domains`` are all there are, in the data set's own order."""
+    """Return the domains of each step; ``domains`` are all domains in the data set's own order."""
     if isinstance(task, str):
         names = _ordered_domains(order, domains)
         return tuple(tuple(names[a:b]) for a, b in _bounds(step_sizes(task, len(names), "domains")))
@@ -76,7 +75,7 @@ def split_domains(task: Task, order: Order, domains: Sequence[str]) -> tuple[tup
 
 
 def step_sizes(task: str, classes: int, what: str = "classes") -> list[int]:
-    """Return the number of classes (or whatever is divided) of each step of a named task over so many of them."""
+    """Return the number of classes of each step of a named task, out of ``classes`` (``what`` is for errors)."""
     if match := re.fullmatch(r"(\d+)-(\d+)s", task):
         if int(match[1]) + int(match[2]) != classes:
             raise UserError(

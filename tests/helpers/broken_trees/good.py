@@ -12,7 +12,7 @@ from trees import ade_tree, cityscapes_tree, save_gray, save_list, save_palette,
 
 from .pictures import painted, photo, save_rgb
 
-Splits = dict[str, dict[str, np.ndarray]]  # split to id to mask (H, W) uint8, 255 being void
+Splits = dict[str, dict[str, np.ndarray]]  # split to id to mask (H, W) uint8, 255 being ignored
 
 
 class Tree(NamedTuple):
@@ -121,7 +121,7 @@ def panoptic(root: Path) -> Path:
 
 
 def save_segments(root: Path, split: str, id: str, mask: np.ndarray) -> None:
-    """Paint class k as segment 300 + k, R + 256·G, and void as segment 0."""
+    """Paint class k as segment 300 + k, R + 256·G, and ignored pixels as segment 0."""
     segments = np.where(mask == 255, 0, 300 + mask.astype(int))
     rgb = np.stack([segments % 256, segments // 256, segments * 0], -1).astype(np.uint8)
     save_rgb(root / f"annotations/panoptic_{split}/{id}.png", rgb)
@@ -153,7 +153,7 @@ def stuff(root: Path) -> Path:
 FOLDER = four([0, 1, 2, 255], (4, 6), ("train", "test"), "abcd")
 VOC = four([*range(21), 255], (5, 6), ("train", "val"), ("2007_a", "2007_b", "2008_c", "2008_d"))
 ADE = four(range(151), (13, 12), ("training", "validation"), ("t_1", "t_2", "v_1", "v_2"))
-# Cityscapes as stored, and the same by train id; 29 and 30 are caravan and trailer, void.
+# Cityscapes as stored, and the same by train id; 29 and 30 are caravan and trailer, ignored.
 LABEL_IDS = [7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33]
 STORED_CITIES = four(
     range(34), (6, 6), ("train", "val"), ("aachen/aachen_1", "bremen/bremen_1", "munster/munster_1", "ulm/ulm_1")

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from trees import save_gray
 
-from faircl.data.masks import VOID_COLOUR, voc_palette
+from faircl.data.masks import IGNORE_COLOUR, voc_palette
 
 from .case import Reads, Refused, case
 from .good import CVAT_COLOURS, EVERY, FOLDER, INDEXED, PAINTED, STORED_CITIES, TO_TRAIN_ID, VOC, Tree
@@ -121,7 +121,7 @@ def resorted(mask: np.ndarray, colours: np.ndarray) -> Image.Image:
 
 def voc_colours() -> np.ndarray:
     colours = voc_palette(256).copy()
-    colours[255] = VOID_COLOUR
+    colours[255] = IGNORE_COLOUR
     return colours
 
 
@@ -263,7 +263,7 @@ def ids_above_the_classes(tree: Tree, root: Path) -> Refused:
 
 @case("folder", "voc", "segnet", "stuff")
 def all_void(tree: Tree, root: Path) -> Reads:
-    void = np.full_like(np.asarray(Image.open(root / tree.mask)), 255)
-    save_gray(root / tree.mask, void)
+    ignored = np.full_like(np.asarray(Image.open(root / tree.mask)), 255)
+    save_gray(root / tree.mask, ignored)
     id = next(iter(tree.masks[tree.train]))
-    return Reads(tree.but(tree.train, **{id: void}), found={("void-mask", tree.mask)})
+    return Reads(tree.but(tree.train, **{id: ignored}), found={("void-mask", tree.mask)})

@@ -22,10 +22,10 @@ def photo(path: Path, mask: np.ndarray, **options: Any) -> Path:
     return path
 
 
-def painted(mask: np.ndarray, colours: Sequence[tuple[int, int, int]], void: tuple[int, int, int]) -> np.ndarray:
+def painted(mask: np.ndarray, colours: Sequence[tuple[int, int, int]], ignored: tuple[int, int, int]) -> np.ndarray:
     table = np.zeros((256, 3), np.uint8)
     table[: len(colours)] = colours
-    table[255] = void
+    table[255] = ignored
     return table[mask]
 
 

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.loader import AssignedLabels, Batch
+from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.batch import Batch
 from faircl.losses import (
     cluster_loss,
     consistency_loss,

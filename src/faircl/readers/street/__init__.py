@@ -1,1 +1,1 @@
-"""A procedural street: `layout` decides what stands where, `canvas` projects it, `textures` colours it."""
+"""Procedural street scenes: `layout` places objects, `canvas` projects them, `textures` colours them."""

@@ -1,7 +1,7 @@
-"""Projection of a street: which thing is seen at which pixel, and where on that thing.
+"""Projection of a street: which object each pixel shows, and at which position on the object.
 
-Far things are painted before near ones, so occlusion needs no depth map. Colour comes later (`textures`): each pixel is
-then coloured once, however many things lie behind it, and a mask alone costs no colour at all.
+Far objects are drawn before near ones, so that no depth map is needed. Colours are computed later (`textures`), once
+per pixel, and not at all if only the mask is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from faircl.readers.street.layout import ID, SIZES, Camera, Scene, Standing, Wal
 from faircl.readers.street.silhouettes import BODY, LAMP, SILHOUETTES, Floats
 
 SKY, HILL, GROUND, ROAD, PAVEMENT = range(5)
-"""The first owners of every canvas."""
+"""Indices of the first entries of ``Canvas.things``."""
 
 KERBSTONE = 0.2  # metres
 GABLE_LIGHT, SHADOW_LIGHT = np.float32(0.8), np.float32(0.6)
@@ -24,7 +24,7 @@ HALF = np.float32(0.5)
 
 @dataclass
 class Canvas:
-    """What the camera sees; all arrays are (size, size).
+    """The projected scene; all arrays are (size, size).
 
     label: class id; owner: index into ``things``; part: see `silhouettes`; light: dimming by shadow or slope;
     u, v: position on the thing (metres on ground and walls, unit box on silhouettes, share of the height in the sky).
@@ -49,7 +49,7 @@ class Canvas:
         v: Floats,
         light: Floats | np.float32,
     ) -> None:
-        """Paint one thing over what is there; all but ``inside`` broadcast."""
+        """Draw one object over the canvas; all arguments but ``inside`` broadcast."""
         self.things.append(kind)
         np.copyto(self.label[box], np.uint8(ID[kind]), where=inside)
         np.copyto(self.owner[box], np.uint8(len(self.things) - 1), where=inside)
@@ -60,7 +60,7 @@ class Canvas:
 
 
 def project(scene: Scene) -> Canvas:
-    """Paint the labels and surface coordinates of a scene."""
+    """Draw the labels and surface coordinates of a scene."""
     canvas = _ground(scene)
     for thing in (*scene.lining, *scene.standing):
         if isinstance(thing, Wall):
@@ -71,7 +71,7 @@ def project(scene: Scene) -> Canvas:
 
 
 def smooth(knots: Floats, size: int) -> Floats:
-    """Spread the knots (n, …) evenly over ``size`` entries along the first axis, level at each knot."""
+    """Interpolate evenly spaced knots (n, …) at ``size`` points along the first axis by smoothstep."""
     at = np.arange(size, dtype=np.float32) * np.float32((len(knots) - 1) / size)
     left = at.astype(np.int64)
     w = (at - left).astype(np.float32).reshape(-1, *[1] * (knots.ndim - 1))
@@ -105,7 +105,7 @@ def _ground(scene: Scene) -> Canvas:
 
 
 def _wall(canvas: Canvas, camera: Camera, wall: Wall) -> None:
-    """Paint a wall that recedes towards the vanishing point and, for a building, the gable that faces the camera."""
+    """Draw a wall that recedes towards the vanishing point and, for a building, the gable that faces the camera."""
     offset = camera.f * (wall.x - camera.cx)
     near, far = camera.vx + offset / wall.z, camera.vx + offset / wall.end
     frame = camera.size if offset > 0 else 0
@@ -124,7 +124,7 @@ def _wall(canvas: Canvas, camera: Camera, wall: Wall) -> None:
 
 
 def _stand(canvas: Canvas, camera: Camera, thing: Standing) -> None:
-    """Paint a silhouette and the shadow at its foot."""
+    """Draw a silhouette and the shadow at its foot."""
     left, right = thing.columns(camera)
     first, last = max(0, int(left)), min(camera.size, int(right) + 1)
     height = SIZES[thing.kind][1] * thing.scale
@@ -140,7 +140,7 @@ def _stand(canvas: Canvas, camera: Camera, thing: Standing) -> None:
 
 
 def _rows(camera: Camera, z: float, height: float) -> tuple[slice, Floats]:
-    """Rows that a thing of this height on the ground at z can reach, and their centres (h, 1)."""
+    """Return the rows that an object of this height on the ground at z can cover, and their centres (h, 1)."""
     top = max(0, int(camera.hy + camera.f * (camera.cy - height) / z))
     foot = max(top, min(camera.size, int(camera.hy + camera.f * camera.cy / z) + 1))
     return slice(top, foot), _centres(top, foot)[:, None]

@@ -1,4 +1,4 @@
-"""Layout of a street: the camera, what lines the street and what stands in it.
+"""Layout of a street: the camera, walls and trees along the street, objects in it.
 
 World: X to the right, Y up, Z ahead, in metres; the street runs along Z. A point is seen at column
 ``vx + f (X − cx) / Z`` and row ``hy + f (cy − Y) / Z``.
@@ -33,7 +33,7 @@ SIZES = {  # width and height in metres
     "cyclist": (1.9, 1.9),
     "kiosk": (2.1, 2.4),
 }
-DEPTHS = {  # nearest and farthest in metres; rare things stay where they are about 8 to 20 pixels wide
+DEPTHS = {  # nearest and farthest in metres; rare objects are about 8 to 20 pixels wide at these
     "tree": (5.5, 16.0),
     "car": (4.5, 14.0),
     "van": (7.0, 13.0),
@@ -42,10 +42,10 @@ DEPTHS = {  # nearest and farthest in metres; rare things stay where they are ab
     "kiosk": (7.0, 13.0),
 }
 RARE = {"van": (9, 1), "cyclist": (7, 3), "kiosk": (9, 5), "pedestrian": (4, 0)}
-"""Class: (period, phase). It stands in image i exactly when i mod period = phase, so no draw can leave it out."""
+"""Class: (period, phase). It is in image i exactly if i mod period = phase, so that it never depends on chance."""
 
 FAR = 32.0  # metres; the houses end here
-MOST_HIDDEN = 0.5  # share of a rare thing's width that common things may cover
+MOST_HIDDEN = 0.5  # share of a rare object's width that common objects may cover
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Standing:
         return centre - half, centre + half
 
     def covers(self, other: Standing, camera: Camera) -> float:
-        """Share of the other's width that lies behind this one."""
+        """Return the share of the other's width that this one occludes."""
         if self.z > other.z:
             return 0.0
         (a, b), (c, d) = self.columns(camera), other.columns(camera)
@@ -86,7 +86,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Wall:
-    """A wall along the street from ``z`` to ``end`` at X = x; a building's also turns the corner nearest the camera."""
+    """A wall along the street from ``z`` to ``end`` at X = x; a building also has a gable that faces the camera."""
 
     kind: str
     x: float
@@ -97,7 +97,7 @@ class Wall:
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything in view, each list from far to near; what stands in the street is always before what lines it.
+    """All objects in view, each list from far to near; ``standing`` is always in front of ``lining``.
 
     kerb, edge: half widths of the road, and of road and pavements together, in metres; hills: relative heights.
     """
@@ -111,7 +111,7 @@ class Scene:
 
 
 def between(rng: np.random.Generator, low: float, high: float) -> float:
-    """Uniform draw. `Generator.uniform` may fuse its multiply and add on some machines, which rounds differently."""
+    """Draw uniformly. `Generator.uniform` may use a fused multiply-add on some machines, which rounds differently."""
     return low + (high - low) * rng.random()
 
 
@@ -136,9 +136,9 @@ def lay_out(rng: np.random.Generator, index: int, size: int) -> Scene:
 
 
 def _lining(rng: np.random.Generator, index: int, edge: float) -> list[Wall | Standing]:
-    """Houses on both sides and, between them, open lots behind a fence, some with a tree."""
+    """Draw houses on both sides and, between them, open lots behind a fence, some with a tree."""
     lining: list[Wall | Standing] = []
-    certain = _side(rng) if index % 2 else 0.0  # every other image has an open lot near by for certain
+    certain = _side(rng) if index % 2 else 0.0  # every other image has a near open lot
     for side in (-1.0, 1.0):
         z = between(rng, 1.5, 3.5)
         while z < FAR:
@@ -156,13 +156,13 @@ def _lining(rng: np.random.Generator, index: int, edge: float) -> list[Wall | St
 
 
 def _standing(rng: np.random.Generator, index: int, camera: Camera, kerb: float, walk: float) -> list[Standing]:
-    """Rare things by their period, then cars and trees by chance where they do not hide a rare one."""
+    """Draw rare objects by their period, then random cars and trees that do not hide a rare object."""
     rare: list[Standing] = []
     side = _side(rng)
     for kind, (period, phase) in RARE.items():
         if index % period == phase:
             rare.append(_place(rng, kind, side, camera, kerb, walk))
-            side = -side  # those that meet in one image stand on alternate sides, so that none hides another
+            side = -side  # rare objects of one image are on alternate sides, so that none hides another
     cars, trees = rng.integers(1 - index % 2, 5), rng.integers(index % 3 > 0, 4)
     common: list[Standing] = []
     hidden = [0.0] * len(rare)
@@ -176,7 +176,7 @@ def _standing(rng: np.random.Generator, index: int, camera: Camera, kerb: float,
 
 
 def _place(rng: np.random.Generator, kind: str, side: float, camera: Camera, kerb: float, walk: float) -> Standing:
-    """Put a thing where its kind belongs: wheels on the road, the rest on the pavement."""
+    """Place an object: vehicles on the road, others on the pavement."""
     z = between(rng, *DEPTHS[kind])
     if kind in ("car", "van"):
         x = side * kerb * between(rng, 0.4, 0.6)
@@ -184,7 +184,7 @@ def _place(rng: np.random.Generator, kind: str, side: float, camera: Camera, ker
         x = side * kerb * between(rng, 0.2, 0.8)
     else:
         x = side * (walk + between(rng, -0.5, 0.5))
-    # Moved towards the middle where the frame would cut off more than a little of it.
+    # Moved towards the middle if the frame would cut off more than a margin.
     margin = 0.35 * SIZES[kind][0]
     left = camera.cx - camera.vx * z / camera.f + margin
     right = camera.cx + (camera.size - camera.vx) * z / camera.f - margin

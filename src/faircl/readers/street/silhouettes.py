@@ -1,7 +1,7 @@
-"""Outlines of the things that stand in a street, as functions of a unit box.
+"""Outlines of the objects of a street, as functions of a unit box.
 
 Each takes ``u`` (1, w) in [-1, 1] from left to right, ``v`` (h, 1) in [0, 1] from the ground up and a random ``twist``
-in [0, 1), and returns the outline (h, w) bool and the part of the thing (h, w) that each pixel shows.
+in [0, 1), and returns the outline (h, w) bool and the part of the object (h, w) at each pixel.
 """
 
 from __future__ import annotations

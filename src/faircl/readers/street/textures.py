@@ -1,7 +1,7 @@
 """Colour of a projected street: patterns, paint, lighting and sensor noise.
 
-Paint is drawn per thing from one pool that all classes share, so that colour tells little about the class; the
-patterns (windows, tiles, pickets, leaves, bands) and the outlines tell it.
+Colours are drawn per object from one pool for all classes, so that colour tells little about the class; patterns
+(windows, tiles, pickets, leaves, bands) and outlines do.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LEAVES = (0, 1, 1, 2, 3, 3, 3, 4, 4, 8)  # any season, mostly green
 STONES = (0, 2, 6, 7, 9, 9, 10, 11)
 SKIES = (1, 5, 5, 6, 6, 7, 8, 9, 10, 11)
 CHOICES = {"tree": LEAVES, "ground": LEAVES, "road": STONES, "pavement": STONES, "sky": SKIES}
-"""Colours (rows of POOL) that a kind is known for; a kind that is not listed takes any."""
+"""Colours (rows of POOL) of a kind; a kind that is not listed takes any."""
 
 MATT = ("road", "pavement", "ground", "hill")
-"""Half grey, whatever the colour: stone and earth are never vivid."""
+"""Kinds whose colours are mixed with gray."""
 
 CLOUD = np.float32(0.95)
 NOISE = np.float32(0.08)  # full width of the sensor noise
@@ -48,8 +48,8 @@ def shade(canvas: Canvas, rng: np.random.Generator) -> Image:
     """Return the image (size, size, 3) of a canvas."""
     size = len(canvas.label)
     grain = rng.random((size // 2 + 1, size // 2 + 1), dtype=np.float32) - np.float32(0.5)
-    grain = grain.repeat(2, 0).repeat(2, 1)[:size, :size]  # two-pixel grain outlives a network's first pooling
-    crossing = between(rng, 4, 30)  # metres ahead; beyond about 15 it is lost in the distance
+    grain = grain.repeat(2, 0).repeat(2, 1)[:size, :size]  # grain of two pixels survives a network's first pooling
+    crossing = between(rng, 4, 30)  # metres ahead; beyond about 15 it is too small to be seen
     part, tone = _patterns(canvas, grain, crossing)
     colour = _paint(canvas.things, rng)[canvas.owner, part]
     _sky(canvas, colour, rng)
@@ -58,7 +58,7 @@ def shade(canvas: Canvas, rng: np.random.Generator) -> Image:
 
 
 def _expose(colour: Floats, rng: np.random.Generator) -> Image:
-    """Light of the day, the same for all things: gain that varies across the image, tint, contrast; then noise."""
+    """Apply the illumination of the scene (gain that varies across the image, tint, contrast), then noise."""
     contrast = between(rng, 0.75, 1.15)
     tilt = np.linspace(-0.5, 0.5, colour.shape[1], dtype=np.float32) * np.float32(between(rng, -0.3, 0.3)) + 1
     tint = between(rng, 0.7, 1.2) * (0.85 + 0.3 * rng.random(3))
@@ -72,7 +72,7 @@ def _expose(colour: Floats, rng: np.random.Generator) -> Image:
 
 
 def _paint(things: list[str], rng: np.random.Generator) -> Floats:
-    """Draw the colours (things, 4 parts, RGB) of every thing in the scene."""
+    """Draw the colours (objects, 4 parts, RGB) of every object."""
     rows = [CHOICES.get(kind, range(len(POOL))) for kind in things]
     draws = rng.random((2, len(things)))
     main = np.array([row[int(draw * len(row))] for row, draw in zip(rows, draws[0], strict=True)])
@@ -90,7 +90,7 @@ def _paint(things: list[str], rng: np.random.Generator) -> Floats:
 
 
 def _patterns(canvas: Canvas, grain: Floats, crossing: float) -> tuple[NDArray[np.uint8], Floats]:
-    """Return the part that each pixel shows once windows, tiles and stripes are drawn, and its brightness."""
+    """Return the part of each pixel with windows, tiles and stripes drawn, and its brightness."""
     part, tone = canvas.part.ravel().copy(), np.ones(canvas.label.size, np.float32)
     label, us, vs, grain = canvas.label.ravel(), canvas.u.ravel(), canvas.v.ravel(), grain.ravel()
 
@@ -127,7 +127,7 @@ def _patterns(canvas: Canvas, grain: Floats, crossing: float) -> tuple[NDArray[n
 
 
 def _sky(canvas: Canvas, colour: Floats, rng: np.random.Generator) -> None:
-    """Fade the sky towards the horizon and lay soft clouds over it."""
+    """Fade the sky towards the horizon and add clouds."""
     size = len(canvas.label)
     rows = int(canvas.horizon) + 1
     clouds = smooth(smooth(rng.random((4, 6), dtype=np.float32), rows).T, size).T

@@ -1,4 +1,4 @@
-"""A replay memory: a few images of earlier steps, as many of each class, with the labels they had."""
+"""Replay memory: images of earlier steps, balanced over classes, with the labels of their steps."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from faircl.seeding import generator
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The images kept before a step: id to the steps whose labels they have, in the order they were chosen."""
+class ReplayMemory:
+    """The memory before a step: image id to the steps whose labels it has, in the order of choice."""
 
     images: Mapping[str, tuple[int, ...]]
 
     def tables(self, scenario: Scenario, step: int) -> dict[str, LabelTable]:
-        """Return raw id to label for every image kept; one that the step brings again has the step's labels too."""
-        again = set(scenario.steps[step].images)
-        kept = {id: (*steps, step) if id in again else steps for id, steps in self.images.items()}
-        made = {steps: joint_table(scenario, steps) for steps in set(kept.values())}
-        return {id: made[steps] for id, steps in kept.items()}
+        """Return the label table of every image; one that is also among the step's images has its labels too."""
+        current = set(scenario.steps[step].images)
+        labelled_by = {id: (*steps, step) if id in current else steps for id, steps in self.images.items()}
+        tables = {steps: combined_label_table(scenario, steps) for steps in set(labelled_by.values())}
+        return {id: tables[steps] for id, steps in labelled_by.items()}
 
 
-def joint_table(scenario: Scenario, steps: tuple[int, ...]) -> LabelTable:
-    """Raw id to label where the labels of several steps are known: unlabelled is what none of them labels."""
+def combined_label_table(scenario: Scenario, steps: tuple[int, ...]) -> LabelTable:
+    """Return the label table of an image labelled by several steps; a class is unlabelled if none of them labels it."""
     table = scenario.train_table(steps[0])
     for step in steps[1:]:
         other = scenario.train_table(step)
@@ -37,31 +37,31 @@ def joint_table(scenario: Scenario, steps: tuple[int, ...]) -> LabelTable:
     return table
 
 
-def memories(scenario: Scenario, index: LabelIndex, size: int, seed: int) -> tuple[Memory, ...]:
+def replay_memories(scenario: Scenario, index: LabelIndex, size: int, seed: int) -> tuple[ReplayMemory, ...]:
     """Return the memory before every step; before the first it is empty.
 
-    After a step it is chosen anew from what it held and from the step's images, all that is at hand then. It depends
-    on the scenario, the size and the seed alone, so that a resumed run has the same.
+    After a step it is chosen from its previous content and the step's images. It depends only on the scenario, the size
+    and the seed, so that a resumed run has the same memory.
     """
     rows = {id: row for row, id in enumerate(index.ids)}
-    found = [Memory({})]
+    found = [ReplayMemory({})]
     for step in range(len(scenario.steps) - 1):
         known = dict(found[-1].images)
         for id in scenario.steps[step].images:
             known[id] = (*known.get(id, ()), step)
         ids = sorted(known)
-        tables = {steps: joint_table(scenario, steps) for steps in set(known.values())}
+        tables = {steps: combined_label_table(scenario, steps) for steps in set(known.values())}
         channels = scenario.channels(step)
         shown = np.stack(
             [_shown(tables[known[id]], index.pixels[rows[id]], channels, scenario.background) for id in ids]
         )
         chosen = choose_balanced(shown, size, generator(seed, "memory", step))
-        found.append(Memory({ids[k]: known[ids[k]] for k in chosen}))
+        found.append(ReplayMemory({ids[k]: known[ids[k]] for k in chosen}))
     return tuple(found)
 
 
 def _shown(table: LabelTable, pixels: NDArray[np.int64], channels: int, background: bool) -> NDArray[np.bool_]:
-    """Which channels an image's known labels show, background left out: (channels,)."""
+    """Return which channels an image's labels contain, without background: (channels,)."""
     labels = table[: len(pixels)][pixels > 0]
     shown = np.zeros(channels, bool)
     shown[labels[labels < channels]] = True
@@ -71,9 +71,9 @@ def _shown(table: LabelTable, pixels: NDArray[np.int64], channels: int, backgrou
 
 
 def choose_balanced(shown: NDArray[np.bool_], size: int, rng: np.random.Generator) -> list[int]:
-    """Choose images so that classes are shown as evenly as can be; shown (N, K) to at most ``size`` rows.
+    """Choose at most ``size`` images that contain the classes as evenly as possible; shown (N, K) bool.
 
-    Each pick is a random image of the class that has the fewest so far; among equals, of the one with fewer
+    Each pick is a random image of the class with the fewest images so far; on a tie, of the class with the fewest
     candidates.
     """
     order = rng.permutation(len(shown))

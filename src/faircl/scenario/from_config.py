@@ -1,4 +1,4 @@
-"""From data and settings to a scenario: the one way in, for training and for looking at it."""
+"""Making the scenario of a run from its data and configuration."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
 from faircl.progress import Reporter
-from faircl.scenario.build import build_scenario
+from faircl.scenario.class_steps import build_scenario
 from faircl.scenario.conventions import CONVENTIONS, ConventionName
-from faircl.scenario.domains import build_domain_scenario
+from faircl.scenario.domain_steps import build_domain_scenario
 from faircl.scenario.scenario import Protocol, Scenario
 from faircl.scenario.tasks import canonical, split_classes, split_domains
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Splits(NamedTuple):
-    """Splits of the data that training and test images come from."""
+    """The splits of training and test images."""
 
     train: str
     test: str
 
 
-class Made(NamedTuple):
-    """A scenario, the splits its images come from, and the labels of both."""
+class IndexedScenario(NamedTuple):
+    """A scenario, the splits of its images, and the label indices of both."""
 
     scenario: Scenario
     splits: Splits
@@ -46,16 +46,16 @@ def make_scenario(
     convention: ConventionName = "full",
     joint: bool = False,
     cache: bool = True,
-) -> Made:
-    """Count the classes of every mask and build the scenario; images are not touched."""
+) -> IndexedScenario:
+    """Count the classes of every mask and build the scenario; images are not read."""
     protocol = find_protocol(data, config)
     splits = find_splits(reader, protocol)
-    say_skipped(data, splits, reporter)
+    report_skipped_files(data, splits, reporter)
     if protocol != "classes":
-        return _by_domain(data, splits, config, protocol, reporter, joint, cache)
+        return _make_domain_scenario(data, splits, config, protocol, reporter, joint, cache)
     steps = split_classes(config.task, config.order, data.classes)
     train, test = (index_labels(data, split, reporter, cache) for split in splits)
-    doubt = data.doubt(train.pixels.sum(0)) if isinstance(data, FileData) else ""
+    suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
     try:
         scenario = build_scenario(
             data.classes,
@@ -68,14 +68,14 @@ def make_scenario(
             joint=joint,
         )
     except UserError as error:
-        raise (UserError(f"{error} Mind that {doubt}.") if doubt else error) from None
-    if doubt:
-        reporter.say(f"warning: {doubt}")
-    return Made(scenario, splits, train, test)
+        raise (UserError(f"{error} Mind that {suspicion}.") if suspicion else error) from None
+    if suspicion:
+        reporter.say(f"warning: {suspicion}")
+    return IndexedScenario(scenario, splits, train, test)
 
 
 def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
-    """Return the protocol that the settings mean; ask where a task's name is published by domain and none was given."""
+    """Return the protocol; raise an error if it is not set and the task is published for domains."""
     if config.protocol is not None:
         return config.protocol
     published = data.domain_tasks if isinstance(data, FileData) else ()
@@ -89,15 +89,15 @@ def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
 
 
 def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
-    """Return where images come from: under a domain protocol, training and test images from one pool of both splits."""
+    """Return the splits of training and test images; under a domain protocol both are one pool of the two splits."""
     if protocol == "classes":
         return Splits(reader.train, reader.test)
     pool = reader.train if reader.train == reader.test else f"{reader.train}+{reader.test}"
     return Splits(pool, pool)
 
 
-def say_skipped(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
-    """Name the files that lie among a split's and belong to none of its images."""
+def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
+    """Report the files of each split that belong to none of its images."""
     if not isinstance(data, FileData):
         return
     for split in dict.fromkeys(splits):
@@ -111,7 +111,7 @@ def say_skipped(data: SegmentationData, splits: Sequence[str], reporter: Reporte
 
 
 def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
-    """Say it where test images have been trained on: scores on them are too good."""
+    """Report how many test images are also training images."""
     leaks = [(step.leaked, t) for t, step in enumerate(scenario.steps) if step.leaked > 0]
     if leaks:
         last, (worst, t) = scenario.steps[-1].leaked, max(leaks)
@@ -123,7 +123,7 @@ def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
         )
 
 
-def _by_domain(
+def _make_domain_scenario(
     data: SegmentationData,
     splits: Splits,
     config: ScenarioConfig,
@@ -131,7 +131,7 @@ def _by_domain(
     reporter: Reporter,
     joint: bool,
     cache: bool,
-) -> Made:
+) -> IndexedScenario:
     if config.setting != "overlapped":
         raise UserError(
             f"Setting '{config.setting}' is about classes of other steps, but under protocol {protocol} every step "
@@ -142,9 +142,9 @@ def _by_domain(
     pool = splits.train
     found = [data.domain(pool, id) for id in data.ids(pool)]
     if None in found:
-        bare = data.ids(pool)[found.index(None)]
+        outside = data.ids(pool)[found.index(None)]
         raise UserError(
-            f"Protocol {protocol} needs every image in the folder of its domain, but '{bare}' lies in none; put the "
+            f"Protocol {protocol} needs every image in the folder of its domain, but '{outside}' lies in none; put the "
             "images of each domain into a folder of its name."
         )
     domains = [name for name in found if name is not None]
@@ -160,10 +160,10 @@ def _by_domain(
         seed=config.split_seed,
         joint=joint,
     )
-    return Made(scenario, splits, index, index)
+    return IndexedScenario(scenario, splits, index, index)
 
 
 def order_domains(found: list[str], published: tuple[str, ...]) -> list[str]:
-    """Return the domains there are: the published order first, then the others sorted."""
+    """Return the distinct domains: in the published order, then the others sorted."""
     names = set(found)
     return [name for name in published if name in names] + sorted(names - set(published))

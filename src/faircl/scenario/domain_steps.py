@@ -1,13 +1,13 @@
-"""Domain increments: every step brings new domains (cities, sites, cameras) and labels all classes in them.
+"""Building a scenario of domain increments: every step adds domains (cities, sites, cameras) with all classes labelled.
 
-A domain's images come from one pool, of which a part is held out for testing:
+All images come from one pool, of which a part is held out for testing:
 
-clean: every domain is split once, 80 % for training, 20 % for testing, by a seed. After a step the test images of all
-domains seen so far are scored. No image is ever on both sides.
+clean: every domain is split once by a seed, 80 % for training and 20 % for testing. A step is tested on the test images
+of all domains so far. No image is used for both.
 
-plop: as the published Cityscapes tables were made. A step trains on the first 80 % of its domains' images, shuffled by
-NumPy's RandomState(1); it tests on the last 20 % of the images of all domains so far, shuffled by the same state. The
-two lists differ from the second step on, so the shuffles do too, and most test images have been trained on.
+plop: as for the published Cityscapes tables. A step trains on the first 80 % of its domains' images, shuffled by
+NumPy's RandomState(1), and is tested on the last 20 % of the images of all domains so far, shuffled by the same state.
+From the second step on the two lists differ, so their shuffles do too, and most test images are also training images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
-from faircl.scenario.build import digest_labels, with_shares
+from faircl.scenario.class_steps import digest_labels, with_shares
 from faircl.scenario.scenario import Protocol, Scenario, Step
 from faircl.seeding import generator
 
@@ -38,10 +38,10 @@ def build_domain_scenario(
     seed: int = 0,
     joint: bool = False,
 ) -> Scenario:
-    """Split a pool into the steps of a domain protocol.
+    """Divide a pool of images into the steps of a domain protocol.
 
-    `groups` names the domains of every step; `domains` (N,) is the domain of every image of the pool, in the data set's
-    own order, which the published shuffles start from.
+    `groups`: the domains of every step. `domains` (N,): the domain of every image of the pool, in the data set's own
+    order, on which the published shuffles depend.
     """
     increments = (tuple(name for group in groups for name in group),) if joint else groups
     held_out = _held_out(pool.ids, domains, seed) if protocol == "clean" else set()
@@ -82,13 +82,13 @@ def build_domain_scenario(
 
 
 def _rows(pool: LabelIndex, steps: Sequence[Step]) -> list[int]:
-    """Rows of the images that some step trains on."""
+    """Return the rows of all training images."""
     trained = {id for step in steps for id in step.images}
     return [row for row, id in enumerate(pool.ids) if id in trained]
 
 
 def _held_out(ids: Sequence[str], domains: Sequence[str], seed: int) -> set[str]:
-    """Return the test images of the clean protocol: of every domain all but 80 %, and but one at least."""
+    """Return the test images of the clean protocol: 20 % of every domain, which keeps at least one for training."""
     by_domain: dict[str, list[str]] = {}
     for id, domain in zip(ids, domains, strict=True):
         by_domain.setdefault(domain, []).append(id)
@@ -100,9 +100,9 @@ def _held_out(ids: Sequence[str], domains: Sequence[str], seed: int) -> set[str]
 
 
 def _shuffled_parts(ids: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the first 80 % and the rest of a list, shuffled as published."""
+    """Shuffle a list as published; return its first 80 % and the rest."""
     order = np.arange(len(ids))
-    np.random.RandomState(1).shuffle(order)  # the published state, whatever the run's seed
+    np.random.RandomState(1).shuffle(order)  # the published seed, independent of the run's
     shuffled = tuple(ids[place] for place in order)
     length = int(TRAIN_SHARE * len(ids))
     return shuffled[:length], shuffled[length:]

@@ -1,4 +1,4 @@
-"""Image files that Pillow cuts down or cannot read, as the numbers they hold: arrays, many-banded TIFFs, deep PNGs."""
+"""Images with more bands or bits than Pillow reads: .npy arrays, multi-band TIFFs, 16-bit colour PNGs."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.masks import decode_raster
+from faircl.data.raster_files import decode_raster
 from faircl.errors import UserError
 
-Stored = NDArray[Any]  # (H, W) or (H, W, C)
+PixelArray = NDArray[Any]  # (H, W) or (H, W, C)
 
 _TIFF_SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _BITS, _SAMPLES, _PLANES = 258, 277, 284  # TIFF tags: bits per sample, samples per pixel, planar configuration
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PNG_CHANNELS = {2: 3, 4: 2, 6: 4}  # PNG colour type: channels, of types with several
+_PNG_CHANNELS = {2: 3, 4: 2, 6: 4}  # channels by PNG colour type, of types with several
 
-# Pillow writes an error to the log for each TIFF of more than six bands before it declines it; they are read below.
+# Pillow logs an error for each TIFF with more than six bands, which tifffile reads below.
 logging.getLogger("PIL.TiffImagePlugin").addFilter(lambda record: "samples per pixel" not in str(record.msg))
 
 
-def decode_npy(data: bytes, path: Path) -> Stored:
-    """Array (H, W) or (H, W, C) of a .npy file's bytes; nothing in it is ever executed."""
+def decode_npy(data: bytes, path: Path) -> PixelArray:
+    """Return the array (H, W) or (H, W, C) of a .npy file's bytes; pickled objects are refused."""
     try:
-        stored: Stored = np.lib.format.read_array(BytesIO(data), allow_pickle=False)
-    except Exception as error:  # a broken header makes NumPy raise nearly anything
+        stored: PixelArray = np.lib.format.read_array(BytesIO(data), allow_pickle=False)
+    except Exception as error:  # a damaged header makes NumPy raise many kinds of errors
         found = "an empty file" if not data else "not a complete array of numbers"
         raise UserError(f"Image {path} cannot be decoded: it is {found}; save it again with numpy.save.") from error
-    return _checked(stored, path)
+    return _check_array(stored, path)
 
 
 def needs_tifffile(data: bytes, all_bands: bool, exact: bool) -> bool:
-    """Whether a file is a TIFF that Pillow cannot read, or not as wanted.
+    """Whether a file is a TIFF that Pillow cannot read, or not completely.
 
-    Of bands beyond red, green and blue (`all_bands`), of the low bits of deep colours (`exact`) and of pages it reads
-    nothing; deep colours in planes it reads wrongly.
+    Pillow drops bands beyond RGB (relevant with `all_bands`), the low byte of 16-bit colours (relevant with `exact`)
+    and further pages, and decodes 16-bit colours in separate planes wrongly.
     """
     if data[:4] not in _TIFF_SIGNATURES:
         return False
@@ -53,12 +53,12 @@ def needs_tifffile(data: bytes, all_bands: bool, exact: bool) -> bool:
         if samples != shown and (all_bands or shown < 3):
             return True
         return _has_equal_pages(picture) or (samples > 1 and bits > 8 and (exact or tags.get(_PLANES, 1) == 2))
-    except Exception:  # not for Pillow, or broken: then tifffile says so too
+    except Exception:  # unknown to Pillow, or damaged, which tifffile reports
         return True
 
 
 def _has_equal_pages(picture: Pillow.Image) -> bool:
-    """Whether further pages are as large as the first: bands, and no previews."""
+    """Whether a further page has the size of the first: such pages are bands, smaller ones previews."""
     size = picture.size
     for page in range(1, getattr(picture, "n_frames", 1)):
         picture.seek(page)
@@ -67,8 +67,8 @@ def _has_equal_pages(picture: Pillow.Image) -> bool:
     return False
 
 
-def decode_tiff(data: bytes, path: Path) -> Stored:
-    """Bands (H, W) or (H, W, C) of a TIFF file's bytes, whether they lie pixel by pixel, in planes or in pages."""
+def decode_tiff(data: bytes, path: Path) -> PixelArray:
+    """Return the bands (H, W) or (H, W, C) of a TIFF file's bytes, stored interleaved, in planes or in pages."""
     try:
         tifffile = import_module("tifffile")
     except ImportError as error:
@@ -82,7 +82,7 @@ def decode_tiff(data: bytes, path: Path) -> Stored:
             axes, stored = str(series.axes), np.asarray(series.asarray())
         if stored.ndim != len(axes):
             raise ValueError("shape and axes differ")
-    except Exception as error:  # broken files make it raise nearly anything
+    except Exception as error:  # damaged files make tifffile raise many kinds of errors
         if "imagecodecs" in str(error):
             raise UserError(
                 f"Image {path} is compressed in a way that tifffile reads with imagecodecs only; "
@@ -99,21 +99,21 @@ def decode_tiff(data: bytes, path: Path) -> Stored:
             f"Image {path} has shape {stored.shape}, axes {axes}; expected height, width and at most one axis of bands."
         )
     order = [axes.index("Y"), axes.index("X")]
-    return _checked(stored.transpose(order + [place for place in range(len(axes)) if place not in order]), path)
+    return _check_array(stored.transpose(order + [place for place in range(len(axes)) if place not in order]), path)
 
 
 def is_colour_png16(data: bytes) -> bool:
-    """Whether a file is a 16-bit PNG of several channels, of which Pillow keeps 8 bits."""
+    """Whether a file is a 16-bit PNG with several channels, which Pillow reduces to 8 bits."""
     return data[:8] == _PNG_SIGNATURE and data[24:25] == b"\x10" and data[25] in _PNG_CHANNELS
 
 
 def decode_png16(data: bytes, path: Path) -> NDArray[np.uint16]:
-    """All 16 bits (H, W, C) of such a PNG's bytes; the alpha of grey is left out.
+    """Return the 16-bit values (H, W, C) of a PNG's bytes; gray with alpha is returned without alpha.
 
-    PNG filters relate each byte to the same byte of neighbouring pixels. Each of the 2·C bytes of a pixel is therefore
-    an 8-bit picture of its own, with the same filters, and these Pillow decodes.
+    PNG filters combine each byte with the same byte of neighbouring pixels. Each of the 2·C bytes of a pixel is
+    therefore an 8-bit picture of its own with the same filters, which Pillow can decode.
     """
-    decode_raster(data, path, "image")  # whatever is wrong with the file is found here
+    decode_raster(data, path, "image")  # raises an error for a damaged file
     wide, high, _, kind, _, _, interlaced = struct.unpack(">IIBBBBB", data[16:29])
     if interlaced:
         raise UserError(
@@ -139,7 +139,7 @@ def _png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _grey_png(rows: NDArray[np.uint8], wide: int, high: int) -> bytes:
-    """Wrap filtered rows (H, 1 + W) as an 8-bit grey PNG."""
+    """Wrap filtered rows (H, 1 + W) as an 8-bit gray PNG."""
     header = struct.pack(">IIBBBBB", wide, high, 8, 0, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 0)), (b"IEND", b""))
     return _PNG_SIGNATURE + b"".join(
@@ -147,8 +147,8 @@ def _grey_png(rows: NDArray[np.uint8], wide: int, high: int) -> bytes:
     )
 
 
-def _checked(stored: Stored, path: Path) -> Stored:
-    """Refuse what is no image: other numbers than integers and floats, other shapes than (H, W) and (H, W, C)."""
+def _check_array(stored: PixelArray, path: Path) -> PixelArray:
+    """Raise an error unless the array holds integers or floats and has shape (H, W) or (H, W, C)."""
     if stored.dtype.kind not in "uif" or stored.dtype == np.int8:
         raise UserError(f"Image {path} holds {stored.dtype} values; save it as uint8, uint16 or float32.")
     if stored.ndim not in (2, 3) or stored.size == 0:

@@ -1,4 +1,4 @@
-"""Building a scenario of class increments: every step's images, from what they show."""
+"""Building a scenario of class increments: the images of each step follow from the classes they contain."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def build_scenario(
     convention: Convention = FULL,
     joint: bool = False,
 ) -> Scenario:
-    """Choose every step's images from what they show.
+    """Choose the images of every step by the classes they contain.
 
-    overlapped: an image belongs to each step of which it shows a class, whatever else it shows.
-    disjoint: moreover it shows no class of a later step (nor one that no step learns).
+    overlapped: a step's images are those that contain a class of the step, whatever else they contain.
+    disjoint: as overlapped, without images that contain a class of a later step or of no step.
     sequential: as disjoint, and old classes keep their labels.
-    joint: one step with all classes and every image of any step.
+    joint: one step with all classes and all images of any step.
     """
     increments = (tuple(i for step in split for i in step),) if joint else split
     _check_pixels(classes, split, train)
     present = train.pixels > 0
     steps = []
     for t, ids in enumerate(increments):
-        keep: NDArray[np.bool_] = np.any(present[:, list(ids)], axis=1)
+        chosen: NDArray[np.bool_] = np.any(present[:, list(ids)], axis=1)
         if setting != "overlapped":
             seen = {i for s in increments[: t + 1] for i in s} | ({BACKGROUND} if classes.background else set())
-            alien = [i for i in range(len(classes.names)) if i not in seen]
-            keep &= ~present[:, alien].any(1)
-        steps.append(Step(ids, tuple(np.array(train.ids, object)[keep])))
-        _check_step(classes, setting, t, ids, train.pixels[keep])
+            unseen = [i for i in range(len(classes.names)) if i not in seen]
+            chosen &= ~present[:, unseen].any(1)
+        steps.append(Step(ids, tuple(np.array(train.ids, object)[chosen])))
+        _check_step(classes, setting, t, ids, train.pixels[chosen])
     bg = (BACKGROUND,) if classes.background else ()
     channel_ids = [*bg, *(i for s in increments for i in s)]
     scenario = Scenario(
@@ -62,14 +62,14 @@ def build_scenario(
 
 
 def with_test_images(scenario: Scenario, test: LabelIndex, convention: Convention) -> Scenario:
-    """Give every step of class increments the test images that a convention scores after it."""
+    """Set the test images of every step of class increments, as a convention chooses them."""
     steps = []
     for t, step in enumerate(scenario.steps):
         images = test.ids
         if convention.seen_images_only:
             seen = [i for s in scenario.steps[: t + 1] for i in s.classes]
-            shows = (test.pixels[:, seen] > 0).any(1)
-            images = tuple(np.array(test.ids, object)[shows])
+            contains_seen = (test.pixels[:, seen] > 0).any(1)
+            images = tuple(np.array(test.ids, object)[contains_seen])
             if not images:
                 raise UserError(
                     f"After step {t} no test image shows a class learned so far, and convention {convention.name} "
@@ -80,14 +80,14 @@ def with_test_images(scenario: Scenario, test: LabelIndex, convention: Conventio
 
 
 def with_shares(scenario: Scenario, train: LabelIndex, test: LabelIndex) -> Scenario:
-    """Say of every step how much of its test images were trained on, and how much its labels hide."""
+    """Set the shares `leaked` and `hidden` of every step."""
     train_files, test_files = _files(train), _files(test)
     rows = {id: row for row, id in enumerate(train.ids)}
-    known: set[object] = set()
+    trained: set[object] = set()
     steps = []
     for t, step in enumerate(scenario.steps):
-        known |= {train_files[id] for id in step.images}
-        leaked = sum(test_files[id] in known for id in step.test_images)
+        trained |= {train_files[id] for id in step.images}
+        leaked = sum(test_files[id] in trained for id in step.test_images)
         pixels = train.pixels[[rows[id] for id in step.images]].sum(0)
         shown = {scenario.channel_ids[channel] for channel in scenario.labelled(t)} | (
             {BACKGROUND} if scenario.background else set()
@@ -104,16 +104,16 @@ def with_shares(scenario: Scenario, train: LabelIndex, test: LabelIndex) -> Scen
 
 
 def digest_labels(*indices: LabelIndex) -> str:
-    """Digest of the pixel count of every class in every image."""
+    """Return the SHA-256 of the pixel counts of every class in every image."""
     digest = hashlib.sha256()
     for index in indices:
-        digest.update("\n".join(index.ids).encode(errors="surrogateescape"))  # names of any bytes
+        digest.update("\n".join(index.ids).encode(errors="surrogateescape"))  # file names may hold any bytes
         digest.update(np.ascontiguousarray(index.pixels, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 
 def _files(index: LabelIndex) -> dict[str, object]:
-    """Return what tells an image's file from others, by id; an index made by hand has no files, and nothing leaks."""
+    """Return the identity of each image's file by id; images of an index without files are all different."""
     files: Sequence[object] = index.files or [(id(index), name) for name in index.ids]
     return dict(zip(index.ids, files, strict=True))
 

@@ -1,0 +1,23 @@
+"""CPU cores and threads that this process may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+
+def available_cores() -> int:
+    """Return the number of cores this process may use, which a container or taskset may limit."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def thread_pool() -> Iterator[ThreadPoolExecutor]:
+    """Open a pool with one thread per available core; on an error or Ctrl-C, work that has not begun is cancelled."""
+    pool = ThreadPoolExecutor(available_cores())
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,31 @@
+"""The label table of a step: the lookup from a data set's raw ids to labels of the network.
+
+`Scenario.train_table` and `Scenario.test_table` choose which ids are labelled at a step; `faircl.labels.apply_table`
+applies the table to a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from faircl.data.masks import MAX_UINT8_CLASSES
+from faircl.data.sample import Classes
+from faircl.labels import BACKGROUND, IGNORE, LabelTable
+
+
+def make_label_table(classes: Classes, channels: Mapping[int, int], other: int) -> LabelTable:
+    """Return the label of every raw id: ``channels[id]`` if it is labelled, background its own, all others ``other``.
+
+    Shape: (256,), or (65536,) if the masks are uint16. Values that are not ids, among them the ignore value, are
+    IGNORE.
+    """
+    size = 256 if len(classes.names) <= MAX_UINT8_CLASSES else 65536
+    table = np.full(size, IGNORE, np.uint16)
+    table[: len(classes.names)] = other
+    if classes.background:
+        table[BACKGROUND] = BACKGROUND
+    for id, channel in channels.items():
+        table[id] = channel
+    return table
