@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -qq -c constraints.txt
 
-# Tests run on two workers with one thread each; a file's tests stay together, so its fixtures are made once.
+# Tests run on two workers with one thread each. A file's tests stay together, so that its fixtures are made once; files
+# run in the order of tests/conftest.py, long ones first.
 WORKERS ?= 2
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 MPLBACKEND=Agg
-PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -22,10 +23,10 @@ install: $(VENV)/.installed ## make .venv and install faircl into it
 demo: $(VENV)/.installed ## train the four runs of the demo and compare them (ARGS="--seed 1" is passed on)
 	@$(BIN)/faircl demo $(ARGS)
 
-test: $(VENV)/.installed-dev ## run the tests, without the slow ones (ARGS is passed to pytest)
+test: $(VENV)/.installed-dev ## run the quick tests (ARGS is passed to pytest)
 	@$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(VENV)/.installed-dev ## run all tests
+test-all: $(VENV)/.installed-dev ## run all tests, the slow ones too
 	@$(PYTEST) $(ARGS)
 
 lint: $(VENV)/.installed-dev ## check style and types

@@ -33,6 +33,22 @@ TINY = (
 )
 """Settings that shrink the recipe 'demo' to about a second."""
 
+LONGEST = (
+    "test_demo_claims.py",
+    "test_wheel.py",
+    "test_city_run.py",
+    "test_networks.py",
+    "test_all_methods.py",
+    "test_distributed_runs.py",
+)
+"""Files to begin with: a worker that took one of them last would keep the other waiting."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first."""
+    order = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
 
 class Silent:
     """A reporter that keeps what was said and can raise when a task begins."""

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from grids import grid
 from torch import nn
 
 from faircl.acceleration import torch_compile as module
@@ -52,7 +53,7 @@ def pass_through(model, image):
     return embedding.detach(), torch.autograd.grad(embedding.square().sum(), wanted, allow_unused=True)
 
 
-@pytest.mark.parametrize(("name", "count"), NETWORKS.items())
+@grid(("name", "count"), NETWORKS.items())
 def test_blocks_that_do_the_same_share_a_compilation(name, count, backend, silent):
     model, config, fabric = network(model=name)
     with compiled(model, FineTune(FineTuneConfig(), model), config, fabric, silent()):
@@ -62,7 +63,7 @@ def test_blocks_that_do_the_same_share_a_compilation(name, count, backend, silen
         assert len(backend) <= 2 * count
 
 
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name != SEGFORMER])  # which draws random numbers
+@grid("name", [name for name in NETWORKS if name != SEGFORMER])  # which draws random numbers
 def test_compiled_blocks_compute_what_the_network_does(name, backend, silent):
     model, config, fabric = network("train.precision=fp64", "train.frozen_norm=always", model=name)
     torch.set_default_dtype(torch.float64)
@@ -83,7 +84,7 @@ def test_compiled_blocks_compute_what_the_network_does(name, backend, silent):
         torch.testing.assert_close(mine, theirs, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["small", SEGFORMER])  # with running statistics, and with random numbers
+@grid("name", ["small", SEGFORMER])  # with running statistics, and with random numbers
 def test_compiling_leaves_no_trace(name, backend, silent):
     model, config, fabric = network(model=name)
     buffers = [buffer.clone() for buffer in model.buffers()]

@@ -27,6 +27,7 @@ def rows():
     return found
 
 
+@pytest.mark.slow
 @on_cpu
 def test_every_way_has_a_row(rows):
     assert [row.way for row in rows] == [PLAIN, *(way for way in WAYS if way != "cache gpu")]
@@ -38,6 +39,7 @@ def test_every_way_has_a_row(rows):
     assert rows[0].ratio == 1
 
 
+@pytest.mark.slow
 def test_bytes_are_those_of_the_types_sent(rows):
     each = {row.way: 1e6 * row.megabytes_per_second / row.crops_per_second for row in rows}
     assert each[PLAIN] == pytest.approx(16 * 16 * (3 * 4 + 8))
@@ -64,6 +66,7 @@ def test_noise_decides_how_large_files_are(noise, bits):
         assert 5_000 < mask.stat().st_size < 40_000
 
 
+@pytest.mark.slow
 @on_cpu
 def test_json(cli):
     result = cli("bench", "input", *OPTIONS, "--json")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from grids import grid
 
 from faircl.bench import step as bench
 from faircl.bench.peers import peer_step
@@ -76,6 +77,7 @@ def test_the_timed_updates_have_every_term_every_prototype_and_assigned_labels(c
         assert set(targets[~hidden].tolist()) == {4, 5}
 
 
+@pytest.mark.slow
 def test_a_period_longer_than_the_warm_up_is_waited_for(calls, silent):
     bench_step([config("method.period=12")], METHODS, FEW, silent())
     for call in calls[-FEW.iterations :]:
@@ -83,6 +85,7 @@ def test_a_period_longer_than_the_warm_up_is_waited_for(calls, silent):
         assert call["terms"]["cluster"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "terms"),
     [
@@ -97,6 +100,7 @@ def test_the_methods_own_settings_count(setting, terms, calls, silent):
     assert (calls[-1]["teacher"] is not None) == ("teacher" in setting)
 
 
+@pytest.mark.slow
 def test_methods_see_the_same_images(calls, silent, monkeypatch):
     plain, losses = [], FineTune.losses
     monkeypatch.setattr(
@@ -130,7 +134,7 @@ class Clock:
         monkeypatch.setattr(bench, "_now", lambda device: self.now)
 
 
-@pytest.mark.parametrize("iterations", [1, 4])
+@grid("iterations", [1, 4])
 def test_the_time_is_that_of_whole_updates(iterations, silent, monkeypatch):
     clock = Clock(monkeypatch)
     plain, ours = bench_step([config(crop=32)], METHODS, BenchSize(4, 6, iterations, 1), silent())
@@ -165,6 +169,7 @@ def test_speed_is_against_the_plain_eager_step():
     assert [row.time_ratio for row in rows] == pytest.approx([3, 1.5, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["small", "{name: segformer, variant: b0}"])
 def test_the_plain_peer_makes_real_updates(model, silent, monkeypatch):
     updates, peer_step = [], bench.peer_step
@@ -181,6 +186,7 @@ def test_the_plain_peer_makes_real_updates(model, silent, monkeypatch):
     assert rows[0].speed == 1
 
 
+@pytest.mark.slow
 def test_methods_take_turns(silent, monkeypatch):
     order, taken = [], iter([3.0, 6.0, 1.0, 5.0, 2.0, 4.0])
 
@@ -195,6 +201,7 @@ def test_methods_take_turns(silent, monkeypatch):
     assert (ours.milliseconds, ours.spread, ours.time_ratio) == (5000, (4000, 6000), 2.5)
 
 
+@pytest.mark.slow
 def test_parameters_are_those_after_growing(silent, monkeypatch):
     counts, run = [], bench._run
 
@@ -224,6 +231,7 @@ def test_rows_name_the_network(model, label):
     assert row.model == label
 
 
+@pytest.mark.slow
 def test_a_network_is_timed_from_its_first_weights_every_time(silent, monkeypatch):
     starts, time_method = [], bench._time_method
 
@@ -254,12 +262,14 @@ def test_a_network_that_cannot_train_is_refused_before_it_is_timed(silent, monke
         bench_step([config(batch=1, crop=8)], METHODS, FEW, silent())
 
 
+@pytest.mark.slow
 def test_settings_of_the_process_are_put_back(silent):
     bench_step([config("train.precision=fp64", "train.deterministic=true", crop=32)], METHODS, FEW, silent())
     assert torch.get_default_dtype() == torch.float32
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+@pytest.mark.slow
 def test_passes_and_what_is_kept(silent):
     names = ("finetune", "mib", "faircl")
     rows = {row.method: row for row in bench_step([config()], [(n, n) for n in names], FEW, silent())}

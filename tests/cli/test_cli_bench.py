@@ -69,12 +69,14 @@ def test_json(cli):
     assert rows[1]["time_ratio"] == pytest.approx(rows[1]["milliseconds"] / rows[0]["milliseconds"])
 
 
+@pytest.mark.slow
 def test_times_are_those_of_a_network_that_computes(cli):
     """Forward and backward passes of a network take longer than a clock takes to be read."""
     rows = parsed(cli("bench", "step", "--model", NARROW, *TINY, "--json"))["rows"]
     assert all(row["milliseconds"] > 0.5 for row in rows)
 
 
+@pytest.mark.slow
 def test_several_networks_and_rounds(cli):
     several = ("--model", "small", "--model", NARROW, "--classes", 5, "--old", 3)
     found = parsed(cli("bench", "step", *several, *TINY, "--rounds", 2, "--json"))
@@ -120,6 +122,7 @@ def test_table(cli):
             assert (row[6], row[8]) == ("–", "–")
 
 
+@pytest.mark.slow
 def test_table_of_several_networks_names_them(cli):
     result = cli("bench", "step", "--model", "small", "--model", NARROW, "--classes", 7, "--old", 4, *TINY)
     assert result.code == 0, result.err
@@ -132,12 +135,14 @@ def test_joint_training_has_no_later_step(cli):
     assert (result.code, result.err.strip()) == (2, "faircl: Method 'joint' has no later step to time; leave it out.")
 
 
+@pytest.mark.slow
 def test_settings_reach_the_network_and_the_method(cli):
     wide = ("--set", "model.width=8", "--set", "method.fairness=kl", "--set", "optim.name=adamw")
     rows = parsed(cli("bench", "step", "--model", "small", *wide, *TINY, "--json"))["rows"]
     assert rows[0]["parameters"] == real_count("model.width=8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("setting", "key"), [("train.batch=4", "batch"), ("train.crop=64", "size")])
 def test_what_is_printed_is_what_was_timed(setting, key, cli):
     """A size that is given twice is refused, or the one that was used is the one that is said."""

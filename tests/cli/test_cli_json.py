@@ -64,6 +64,7 @@ def demo_flags(tiny_flags):
     return [*tiny_flags, "--set", "train.epochs=1", "--seed", "5"]
 
 
+@pytest.mark.slow
 def test_demo_trains_four_runs_once(cli, tmp_path, demo_flags):
     result = cli("demo", "--out", tmp_path / "demo", *demo_flags, "--json")
     found = parsed(result)

@@ -17,6 +17,7 @@ SHORT = ("--set", "train.epochs=0.4", "--set", "train.later_epochs=0.4", "--set"
 NORM = ("--set", "model.norm=group")
 
 
+@pytest.mark.slow
 def test_torchrun_prints_json_once(tiny_flags, tmp_path):
     program = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "faircl"]
     done = subprocess.run(
@@ -81,6 +82,7 @@ def test_a_mistake_that_all_processes_find(setting, said, tiny_flags, tmp_path):
     stopped(*command(tmp_path, *[[*line, "--set", setting]] * 3), said=said)
 
 
+@pytest.mark.slow
 def test_a_mistake_of_one_process_is_said_with_its_number_and_stops_all(street, tmp_path):
     lines = [
         ["train", "folder", "--out", tmp_path / "run", "--set", f"data.root={root}"]

@@ -201,6 +201,7 @@ def test_processes_are_counted_from_the_environment(cli, monkeypatch):
     assert (other.out, other.err) == (first.out, "")
 
 
+@pytest.mark.slow
 def test_a_fitted_run_trains(cli, tiny_flags, tmp_path, monkeypatch):
     """Batches of one, two kinds of saving at once: as many updates as without, and the network learns."""
     passes = []

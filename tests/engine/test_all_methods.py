@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from grids import grid
 
 from faircl.registry import METHODS
 
@@ -20,7 +21,7 @@ def test_three_steps(name, tiny_train, tmp_path):
     assert [len(record["classes"]) for record in run.records("eval")] == [5, 8, 11]
 
 
-@pytest.mark.parametrize("name", ["plop", "sdr", "{name: ewf, method: {name: awt, method: mib}}"])
+@grid("name", ["plop", "sdr", "{name: ewf, method: {name: awt, method: mib}}"])
 def test_resumed_at_the_last_step_equals_uninterrupted(name, tiny_train, silent, tmp_path):
     whole = tiny_train(tmp_path / "whole", f"method={name}", *QUICK)
     with pytest.raises(KeyboardInterrupt):
@@ -30,7 +31,7 @@ def test_resumed_at_the_last_step_equals_uninterrupted(name, tiny_train, silent,
         assert (parts.step_path(2) / file).read_bytes() == (whole.step_path(2) / file).read_bytes()
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS.builtin if name != "joint"])
+@grid("name", [name for name in METHODS.builtin if name != "joint"], quick=lambda name: name in ("mib", "sats"))
 def test_attention_networks(name, tiny_train, tmp_path):
     memory = ("memory.images=6",) if METHODS.get(name).needs.memory else ()
     run = tiny_train(

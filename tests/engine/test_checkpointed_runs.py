@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from grids import grid
 from safetensors.torch import load_file
 
 from faircl.engine.network import build_model
@@ -42,7 +43,7 @@ def test_the_run_is_the_same(tiny_train, tiny_run, tmp_path, passes):
     assert all(one["miou"] == pytest.approx(other["miou"]) for one, other in pairs)
 
 
-@pytest.mark.parametrize(("begun", "resumed"), [("false", "true"), ("true", "false")])
+@grid(("begun", "resumed"), [("false", "true"), ("true", "false")])
 def test_a_run_is_resumed_either_way(begun, resumed, tiny_train, tiny_run, silent, tmp_path, passes):
     with pytest.raises(KeyboardInterrupt):
         tiny_train(tmp_path / "run", f"train.checkpointing={begun}", reporter=silent("step 1 train"))

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from grids import grid
 from trees import cityscapes_tree
 
 from faircl.engine.reevaluate import evaluate_again
@@ -43,6 +44,7 @@ def city_train(city_root, tiny_train):
     return run
 
 
+@pytest.mark.slow
 def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
     reporter = silent()
     whole = city_train(tmp_path / "whole", reporter=reporter)
@@ -79,7 +81,7 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
     assert reporter.said == [warning]  # an evaluation says it too
 
 
-@pytest.mark.parametrize(
+@grid(
     "method",
     [
         "{name: faircl, domain_prototypes: anchor, period: 1}",

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from grids import grid
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from faircl.bench import step as bench
@@ -109,7 +110,7 @@ def test_what_waits_is_seen(read, monkeypatch):
     assert waits.found
 
 
-@pytest.mark.parametrize("method", [*TIMED, *FAIRCL])
+@grid("method", [*TIMED, *FAIRCL], quick=lambda method: method in ("finetune", "faircl", "plop"))
 def test_no_number_of_an_update_is_waited_for(method, monkeypatch, silent):
     waits = Waits(monkeypatch)
     made = settled(monkeypatch, waits)

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from grids import grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -84,6 +85,7 @@ def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels)
     close(passed(one, x), passed(copy.deepcopy(block).double(), x.double()))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 6), st.integers(2, 6), st.booleans(), st.integers(0, 99))
 @settings(max_examples=20, deadline=None)
 def test_any_shape(in_place, images, planes, height, columns, training, seed):
@@ -110,7 +112,7 @@ def test_a_norm_with_and_without_relu(relu, training, by_kernels):
     close(passed(fast, x), passed(plain, x.double()))
 
 
-@pytest.mark.parametrize(
+@grid(
     ("make", "shapes", "norms"),
     [
         (lambda: DeepLabHead(8, (1, 2)), [(2, 8, 6, 6)], 5),
@@ -171,6 +173,7 @@ def test_moments_of_values_far_from_zero(by_kernels):
     torch.testing.assert_close(running[1].double(), estimate, rtol=1e-3, atol=0)
 
 
+@pytest.mark.slow
 def test_short_numbers_stay_short(by_kernels):
     block = bottleneck("projected").train()
     x = packed(4, 8, 12, 12)
@@ -282,6 +285,7 @@ def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatc
         torch.testing.assert_close(module.norm_relu(x, norm, relu), relu(copy.deepcopy(norm)(x)))
 
 
+@pytest.mark.slow
 def test_a_backbone_by_kernels_is_torchvisions(monkeypatch, recorded):
     torch.manual_seed(0)
     plain, image = drawn(ResNet("resnet50", 16, "v1.5")).train(), packed(2, 3, 32, 32)

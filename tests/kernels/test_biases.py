@@ -88,6 +88,7 @@ def test_frozen_and_without_gradients(by_kernels, monkeypatch):
         layer(torch.randn(5, 4))
 
 
+@pytest.mark.slow
 def test_a_segformer_under_autocast(by_kernels, monkeypatch):
     torch.manual_seed(0)
     model = SegFormer(SegFormerConfig(variant="b0", drop_path=0)).train()

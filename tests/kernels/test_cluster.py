@@ -80,6 +80,7 @@ def assert_equal(inputs, margin, **options):
     return gradient
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     images=st.integers(1, 2),

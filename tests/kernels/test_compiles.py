@@ -13,6 +13,7 @@ SMALLEST = 99 * 1024
 """Bytes of shared memory that a program has on the smallest GPUs that kernels are used on."""
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles_and_fits(tmp_path):
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     script = Path(__file__).with_name("compile_all.py")

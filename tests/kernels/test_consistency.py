@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from grids import grid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def assert_equal(logits, *inputs, **options):
     return total, pairs, gradient
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     images=st.integers(1, 2),
@@ -76,7 +78,7 @@ def test_sums_and_gradients_equal_float64(images, classes, height, width, reach,
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", FINE)
+@grid("kind", FINE)
 def test_several_tiles_and_blocks_of_channels(kind, form):
     total, pairs, gradient = assert_equal(*case(1, 40, (9, 11), kind), form=form)
     assert total > 1

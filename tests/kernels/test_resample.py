@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from grids import grid
 from torch.nn import functional
 
 resample = pytest.importorskip("faircl.kernels.add_upsampled", reason="Triton comes with torch for Linux alone")
@@ -25,7 +26,7 @@ def plain(fine, *coarse):
     return fine + sum(functional.interpolate(one, size, mode="bilinear", align_corners=False) for one in coarse)
 
 
-@pytest.mark.parametrize("width", [3, 17, 140])
+@grid("width", [3, 17, 140])
 @pytest.mark.parametrize("name", SIZES)
 def test_sum_and_gradients_equal_float64(name, width):
     found = [one.requires_grad_() for one in maps(*SIZES[name], width)]

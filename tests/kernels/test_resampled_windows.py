@@ -66,6 +66,7 @@ def test_a_window_as_it_is_stays_so():
         assert torch.equal(found, image.flip(1) if flip else image)
 
 
+@pytest.mark.slow
 def test_a_strong_shrinking_is_a_mean():
     rng = np.random.default_rng(0)
     image = torch.from_numpy(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8))

@@ -61,6 +61,7 @@ def test_values_gradients_and_statistics_equal_float64(shape, training, by_kerne
     compare(shape, training)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(2, 11), st.integers(2, 11), st.booleans(), st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
 def test_any_shape(in_place, images, width, height, columns, training, seed):
@@ -131,6 +132,7 @@ def test_other_norms_and_layouts_take_the_plain_way(why, by_kernels, monkeypatch
     assert torch.equal(module.norm_relu_pool(x, norm, relu, pool), expected)
 
 
+@pytest.mark.slow
 def test_a_backbone_is_the_same_with_it(by_kernels, monkeypatch):
     torch.manual_seed(0)
     backbone = ResNet("resnet50", 16, "v1.5").to(memory_format=torch.channels_last).train()

@@ -53,6 +53,7 @@ def both_losses(case, monkeypatch, **weights):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(cases(), st.booleans(), st.booleans(), st.sampled_from([0.0, 2.0]))
 def test_cross_entropy_equals_the_plain_path(case, by_class, by_pixel, focal):
@@ -96,6 +97,7 @@ def test_the_largest_channel_is_the_plain_path_s(case):
     assert torch.allclose(best, up.amax(1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(cases())
 def test_gradients_are_repeated_bit_for_bit(case):
@@ -109,6 +111,7 @@ def test_gradients_are_repeated_bit_for_bit(case):
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
 
 
+@pytest.mark.slow
 def test_many_classes_a_large_scale_and_several_parts(monkeypatch):
     monkeypatch.setattr(upsampled, "PARTS", 1)  # an image at a time
     logits = torch.randn(3, 1030, 1, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -1,6 +1,7 @@
 """Caches and the place of augmentation change the speed of a run, and not a byte of it on a CPU."""
 
 import pytest
+from grids import grid
 from run_files import records, states
 
 from faircl.data.cache_files import cache_folder
@@ -15,7 +16,7 @@ def plain(tiny_train, tmp_path_factory):
     return tiny_train(tmp_path_factory.mktemp("plain") / "run", *NOISY)
 
 
-@pytest.mark.parametrize(
+@grid(
     "settings",
     [
         ("train.cache=memory",),
@@ -23,6 +24,7 @@ def plain(tiny_train, tmp_path_factory):
         (ON_DEVICE, "train.workers=2", "train.cache=memory"),
         (ON_DEVICE, "train.cache=gpu"),
     ],
+    quick=lambda settings: len(settings) == 3,
     ids=" ".join,
 )
 def test_not_a_byte_depends_on_them(settings, plain, tiny_train, silent, tmp_path):
@@ -35,6 +37,7 @@ def test_not_a_byte_depends_on_them(settings, plain, tiny_train, silent, tmp_pat
     assert decoded == (["step 0 decode", "step 1 decode"] if kept else [])
 
 
+@pytest.mark.slow
 def test_nor_on_files_of_the_cache(street, tiny_train, tmp_path):
     plain = tiny_train(tmp_path / "plain", *NOISY, root=street)
     runs = [tiny_train(tmp_path / f"run{k}", *NOISY, "train.cache=disk", root=street) for k in range(2)]

@@ -160,6 +160,7 @@ def test_a_method_that_begins_a_step_by_itself_is_told(tiny_train, tmp_path, mon
         tiny_train(tmp_path / "run", "method=finetune", "balance.loss=weighted")
 
 
+@pytest.mark.slow
 def test_training_changes_and_resumes_bit_for_bit(tiny_train, silent, tmp_path):
     options = ("method=mib", "balance.loss=weighted", "balance.sampling=rare", "balance.temperature=0.3")
     whole = tiny_train(tmp_path / "whole", *options)

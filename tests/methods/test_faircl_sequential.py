@@ -1,7 +1,7 @@
 """Under the sequential setting nothing is hidden: background is background, whatever the treatment."""
 
-import pytest
 import torch
+from grids import grid
 
 from faircl.data.sample import Classes
 from faircl.engine.plan import make_plan
@@ -22,7 +22,7 @@ def test_background_hides_nothing_under_sequential():
     assert table[:3].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("treatment", ["assigned", "teacher", "online", "unbiased", "ignore", "background"])
+@grid("treatment", ["assigned", "teacher", "online", "unbiased", "ignore", "background"], quick=2)
 def test_true_labels_are_trained_on(treatment, tiny_config, silent, tmp_path, monkeypatch):
     from faircl.methods.faircl import FairCL
 

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from grids import grid
 from tiny_steps import PERIOD, Run, World, through_disk
 
 from faircl.labels import IGNORE
@@ -199,7 +200,7 @@ def test_all_weights_zero_is_fine_tuning(step, background):
     assert all(torch.equal(a, b) for a, b in zip(seen[0][1], seen[1][1], strict=True))
 
 
-@pytest.mark.parametrize("norm", ["group", "batch"])
+@grid("norm", ["group", "batch"])
 @each_method
 def test_overfits_two_images(name, norm):
     r = run({"name": name}, norm=norm).begin(0)

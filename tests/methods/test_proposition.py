@@ -130,6 +130,7 @@ def shared_work():
     return [(global_sum(value) / world_size()).item() for value in means.values()]
 
 
+@pytest.mark.slow
 def test_several_processes_are_as_one():
     if not dist.is_gloo_available():
         pytest.skip("this torch has no gloo")

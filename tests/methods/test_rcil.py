@@ -233,6 +233,7 @@ def test_ewf_around_it_fuses_plain_networks():
     assert not torch.equal(old["backbone.stem.0.weight"], new["backbone.stem.0.weight"])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_short_ends_as_a_whole_one(tiny_train, silent, tmp_path):
     method = "method={name: ewf, method: rcil}"
     settings = (method, "scenario.task=4-3-3", "train.epochs=0.4", "train.later_epochs=0.4")

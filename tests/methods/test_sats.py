@@ -241,6 +241,7 @@ def test_the_engine_says_which_network_fits(tiny_train, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_inside_a_wrapper(tiny_train, tmp_path):
     run = tiny_train(
         tmp_path / "run",

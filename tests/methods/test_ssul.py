@@ -339,6 +339,7 @@ def test_with_a_memory(tiny_train, tmp_path):
         tiny_train(tmp_path / "none", *QUICK[:-1], "method=ssul-m")
 
 
+@pytest.mark.slow
 def test_inside_another_method(tiny_train, tmp_path):
     run = tiny_train(tmp_path / "run", "method={name: ewf, method: ssul}", *QUICK[:-1])
     assert run.finished_steps() == 2

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torchvision
+from grids import grid
 from network_tester import close, enliven, images, lively, make
 from torch import nn
 from torch.nn import functional as F
@@ -59,7 +60,7 @@ def test_number_of_parameters_of_deeplabv3plus(backbone, body, first, last):
 # ---- DeepLabV3 and torchvision
 
 
-@pytest.mark.parametrize("backbone", ["resnet50", "resnet101"])
+@grid("backbone", ["resnet50", "resnet101"])
 @torch.no_grad()
 def test_deeplabv3_is_torchvisions(backbone):
     network = lively({"name": "deeplabv3", "backbone": backbone, "stride": 8}, 4, 3)
@@ -71,7 +72,7 @@ def test_deeplabv3_is_torchvisions(backbone):
     close(out.stages[-1], plain.backbone(normalised(batch))["out"])
 
 
-@pytest.mark.parametrize("aux", [False, True])
+@grid("aux", [False, True], quick=lambda aux: aux)
 @torch.no_grad()
 def test_torchvisions_deeplabv3_loads_and_comes_back(aux, tmp_path):
     torch.manual_seed(3)
@@ -189,7 +190,7 @@ def test_mobilenet_dilated_by_hand(stride):
     close(network(images()).stages[-1], body.features[:18](normalised(images())))
 
 
-@pytest.mark.parametrize("stride", [8, 16])
+@grid("stride", [8, 16], quick=lambda stride: stride == 16)
 @torch.no_grad()
 def test_v1_blocks_stride_on_their_first_convolution(stride):
     network = lively({"name": "deeplabv3", "backbone": "resnet50", "stride": stride, "block": "v1", "head": "mib"}, 2)

@@ -1,14 +1,14 @@
 """Networks around timm's backbones against timm: same maps, same attention."""
 
-import pytest
 import timm
 import torch
+from grids import grid
 from network_tester import close, images, lively
 from torch.nn import functional as F
 from torchvision.transforms.functional import normalize
 
 
-@pytest.mark.parametrize(
+@grid(
     ("name", "chosen"),
     [
         ("resnet18", slice(1, None)),
@@ -16,6 +16,7 @@ from torchvision.transforms.functional import normalize
         ("swin_tiny_patch4_window7_224", slice(None)),
         ("hrnet_w18_small", slice(1, None)),
     ],
+    quick=2,
 )
 @torch.no_grad()
 def test_feature_maps_are_timms(name, chosen):
@@ -31,7 +32,7 @@ def test_feature_maps_are_timms(name, chosen):
     assert [64 // stage.shape[2] for stage in stages] == [4, 8, 16, 32]
 
 
-@pytest.mark.parametrize(
+@grid(
     ("name", "layers", "depths"),
     [
         ("vit_tiny_patch16_224", 4, [2, 5, 8, 11]),

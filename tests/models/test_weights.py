@@ -4,6 +4,7 @@ import pytest
 import timm
 import torch
 import transformers
+from grids import grid
 from network_tester import images, make
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
@@ -91,7 +92,7 @@ def test_timm_mobilenet(tmp_path):
     same_maps(network, maps[1:], images(), DILATED)
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["classifier", "body"])
+@grid("whole", [True, False], ids=["classifier", "body"])
 @torch.no_grad()
 def test_hugging_face_resnet(whole, tmp_path):
     torch.manual_seed(6)
@@ -165,7 +166,7 @@ def test_bare_decoder_takes_the_encoder_of_a_whole_segformer(segformer, tmp_path
 # ---- timm
 
 
-@pytest.mark.parametrize("name", ["convnext_atto", "test_resnet", "swin_tiny_patch4_window7_224", "hrnet_w18_small"])
+@grid("name", ["convnext_atto", "test_resnet", "swin_tiny_patch4_window7_224", "hrnet_w18_small"], quick=2)
 @torch.no_grad()
 def test_timm_features(name, tmp_path):
     torch.manual_seed(8)
@@ -259,9 +260,7 @@ def original_dino_names(state):
     return state
 
 
-@pytest.mark.parametrize(
-    "names", [old_dino_names, prefixed_dino_names, original_dino_names], ids=["hub", "classifier", "first-release"]
-)
+@grid("names", [old_dino_names, prefixed_dino_names, original_dino_names], ids=["hub", "classifier", "first-release"])
 def test_dinov2_under_other_names(dinos, names, tmp_path):
     registers, plain, network = dinos
     other = loaded(DINO_CONFIG[registers], write(names(plain.state_dict()), tmp_path / "dino.pth"))

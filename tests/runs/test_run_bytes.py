@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from grids import grid
 from run_files import records, states
 
 from faircl.errors import UserError
@@ -47,8 +48,10 @@ def test_another_seed_gives_another_run_of_the_same_scenario(tiny_run, tiny_trai
     assert other.scenario() == tiny_run.scenario()
 
 
-@pytest.mark.parametrize(
-    "stop_at", ["step 0 train", "step 0 evaluate", "step 1 scan", "step 1 train", "step 1 evaluate"]
+@grid(
+    "stop_at",
+    ["step 0 train", "step 0 evaluate", "step 1 scan", "step 1 train", "step 1 evaluate"],
+    quick=lambda stop_at: stop_at == "step 1 train",
 )
 def test_resumed_after_an_interruption_equals_uninterrupted(stop_at, tiny_run, tiny_train, silent, tmp_path):
     with pytest.raises(KeyboardInterrupt):
@@ -70,7 +73,7 @@ def test_killed_while_writing_a_step(tiny_run, tiny_train, tmp_path):
     assert not list(path.glob("steps/.*"))
 
 
-@pytest.mark.parametrize("step", [0, 1])
+@grid("step", [0, 1], quick=lambda step: step == 1)
 def test_killed_between_a_steps_model_and_its_records(step, tiny_run, tiny_train, tmp_path):
     path = copy(tiny_run, tmp_path / "run")
     keep_records(path, step)
@@ -80,6 +83,7 @@ def test_killed_between_a_steps_model_and_its_records(step, tiny_run, tiny_train
     assert_same_run(tiny_train(path, resume=True), tiny_run)
 
 
+@pytest.mark.slow
 def test_killed_before_the_first_step(tiny_run, tiny_train, tmp_path):
     path = copy(tiny_run, tmp_path / "run")
     for left in path.iterdir():
@@ -107,6 +111,7 @@ def test_a_finished_joint_run_is_not_trained_again(tiny_train, silent, tmp_path)
     assert again.finished_steps() == 1
 
 
+@pytest.mark.slow
 def test_records_of_three_steps_keep_their_order_when_resumed(tiny_train, silent, tmp_path):
     task = ("scenario.task=6-2-2", "method.name=finetune", "train.later_epochs=0.4")
     whole = tiny_train(tmp_path / "whole", *task)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from grids import grid
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -159,7 +160,7 @@ def test_a_mistake_of_ours_is_no_failed_write(tmp_path):
         raise KeyError("a bug")
 
 
-@pytest.mark.parametrize("function", ["save_step", "write_mask"])
+@grid("function", ["save_step", "write_mask"])
 def test_a_disk_that_fills_up_at_a_later_step(function, tiny_run, tiny_train, tmp_path, monkeypatch):
     import faircl.engine.trainer as trainer
 
