@@ -14,10 +14,16 @@ def test_an_error_cancels_work_that_has_not_begun():
         started.append(item)
         error.wait(10)
 
-    with pytest.raises(KeyError), thread_pool() as pool:
-        futures = [pool.submit(work, item) for item in range(50 * available_cores())]
-        error.set()
-        raise KeyError
+    futures = []
+
+    def fail():
+        with thread_pool() as pool:
+            futures.extend(pool.submit(work, item) for item in range(50 * available_cores()))
+            error.set()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert all(future.done() for future in futures)
     assert sum(future.cancelled() for future in futures) == len(futures) - len(started)
 

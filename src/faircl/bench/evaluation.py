@@ -118,7 +118,8 @@ def bench_evaluation(sizes: Sequence[ProblemSize], rounds: int, reporter: Report
                     task.advance(f"{size.classes} classes: {row.way}")
         except (RuntimeError, MemoryError) as error:
             raise UserError(
-                f"The logits or labels of {size.words} alone: {failure_reason(error)}; lower --batch, --size or --classes."
+                f"The logits or labels of {size.words} alone: {failure_reason(error)}; lower --batch, --size or "
+                "--classes."
             ) from None
     return rows
 
