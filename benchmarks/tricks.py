@@ -78,7 +78,7 @@ def variants(compiled: bool) -> dict[str, Variant]:
         "all fusions": Variant([fusions()]),
         "nothing (again)": plain,
         "leaving stages out of graphs": Variant([(cuda_graphs, "_record", record_stages)]),
-        "reading values one update late": Variant([(bench, "one_behind", lambda updates: updates)]),
+        "reading values one update late": Variant([(bench, "delay_by_one", lambda updates: updates)]),
         "kernel of L_cluster": Variant([(cluster, "kernels", NoKernels)]),
         "kernel of L_cons": Variant([(consistency, "kernels", NoKernels)]),
         "kernel of cross-entropy": Variant([(pixel_scores, "kernels", NoKernels)]),

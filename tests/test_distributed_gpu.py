@@ -10,8 +10,8 @@ from processes import environment, meeting_place
 
 from faircl.config.schema import TrainConfig
 from faircl.distributed import all_gather_objects, destroy_process_group
-from faircl.engine.network import synchronise_norm, synchronised
-from faircl.engine.runtime import _BUFFERS_STAY, FullPrecisionLogits
+from faircl.engine.network import convert_sync_batch_norm, use_sync_batch_norm
+from faircl.engine.runtime import _NO_BUFFER_SYNC, FullPrecisionLogits
 from faircl.models.small import Small, SmallConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -40,9 +40,9 @@ def test_ddp_over_both_backends(sync):
     model = Small(SmallConfig(width=8, embedding=8))
     model.classifier.grow(3)
     if sync:
-        assert synchronised(TrainConfig(sync_norm="always"), torch.device("cuda"))
-        model = synchronise_norm(model)
-    strategy = DDPStrategy(gradient_as_bucket_view=True, **_BUFFERS_STAY)
+        assert use_sync_batch_norm(TrainConfig(sync_norm="always"), torch.device("cuda"))
+        model = convert_sync_batch_norm(model)
+    strategy = DDPStrategy(gradient_as_bucket_view=True, **_NO_BUFFER_SYNC)
     plugins = [FullPrecisionLogits("bf16-mixed", "cuda"), TorchElasticEnvironment()]
     fabric = Fabric(accelerator="cuda", devices=1, strategy=strategy, plugins=plugins)
     fabric.launch()

@@ -9,7 +9,7 @@ import torch
 from faircl.acceleration import cuda_graphs as graphs
 from faircl.acceleration.cuda_graphs import Replay, can_be_replayed, replayed
 from faircl.config.run import resolve
-from faircl.engine.network import build_model, place, set_training_mode
+from faircl.engine.network import build_model, move_to_device, set_training_mode
 from faircl.errors import UserError
 from faircl.methods.faircl import FairCL, FairCLConfig
 from faircl.methods.finetune import FineTune, FineTuneConfig
@@ -141,7 +141,7 @@ def test_a_recording_that_fails_is_a_sentence(monkeypatch):
 @on_gpu
 def test_a_network_that_waits_for_the_device_is_known_before_it_is_recorded(silent):
     model, config = network()
-    place(model, torch.device("cuda"))
+    move_to_device(model, torch.device("cuda"))
     decode = model.decoder.forward
     model.decoder.forward = lambda stages: decode(stages) * float(stages[0].mean().item() > -1e9)
     reporter = silent()
@@ -298,7 +298,7 @@ def test_what_cublas_works_in_stays_while_a_recording_does(as_it_is, monkeypatch
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_replayed_teacher_is_the_teacher_itself(precision, silent):
     model, config = network(f"train.precision={precision}")
-    place(model, torch.device("cuda"))
+    move_to_device(model, torch.device("cuda"))
     teacher = copy.deepcopy(model).eval().requires_grad_(False)
     images = torch.rand(3, 2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).cuda()
     results = []
@@ -325,7 +325,7 @@ def test_a_replayed_network_is_the_network_itself(uses_stages, precision, silent
     for on in (False, True):
         torch.manual_seed(0)
         model, config = network(f"train.graphs={str(on).lower()}", f"train.precision={precision}")
-        place(model, torch.device("cuda"))
+        move_to_device(model, torch.device("cuda"))
         method = FineTune(FineTuneConfig(), model)
         method.needs = Needs(stages=uses_stages)
         image = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)).cuda()
@@ -358,7 +358,7 @@ def test_a_recorded_network_is_the_plain_one(name, frozen, precision, silent, mo
     ):  # fmt: skip
         torch.manual_seed(0)
         model, config = network(f"model={name}", *settings, f"train.precision={kind}", f"train.graphs={on}")
-        place(model, torch.device("cuda"))
+        move_to_device(model, torch.device("cuda"))
         set_training_mode(model.to(dtype), config, 0)
         image = torch.rand(4, 3, 96, 96, generator=torch.Generator().manual_seed(1)).to("cuda", dtype)
         method = FineTune(FineTuneConfig(), model)

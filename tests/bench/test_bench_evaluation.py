@@ -5,17 +5,17 @@ import torch
 
 from faircl.bench import evaluation as bench
 from faircl.bench.evaluation import ARGMAX, COUNTERS, COUNTS, PREDICTIONS, bench_evaluation, bincount, confusion
-from faircl.bench.timing import MapSize
+from faircl.bench.timing import ProblemSize
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 
-TINY = MapSize(classes=5, size=12, stride=4, batch=2)
+TINY = ProblemSize(classes=5, size=12, stride=4, batch=2)
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has a peak")
 
 
 @on_cpu
 def test_rows(silent):
-    rows = bench_evaluation([TINY, MapSize(5, 12, 2, 2)], 2, silent())
+    rows = bench_evaluation([TINY, ProblemSize(5, 12, 2, 2)], 2, silent())
     argmax, counts = [*PREDICTIONS], [*COUNTERS]
     assert [(row.work, row.way) for row in rows] == [
         *((ARGMAX, way) for way in argmax * 2),
@@ -53,7 +53,7 @@ def test_both_counts_are_the_same():
 def test_predictions_to_count_are_mostly_right(monkeypatch, silent):
     seen = []
     monkeypatch.setattr(bench, "COUNTERS", {"seen": lambda p, t, c: [seen.append((p, t)), bincount(p, t, c)][1]})
-    bench_evaluation([MapSize(20, 64, 4, 2)], 1, silent())
+    bench_evaluation([ProblemSize(20, 64, 4, 2)], 1, silent())
     prediction, target = seen[-1]
     counted = target != IGNORE
     assert 0.7 < (prediction == target)[counted].double().mean() < 0.85
@@ -82,4 +82,4 @@ def test_logits_that_do_not_fit_are_a_sentence(silent, monkeypatch):
 
     monkeypatch.setattr("faircl.bench.evaluation.random_logits", full)
     with pytest.raises(UserError, match="out of memory; lower --batch, --size or --classes"):
-        bench_evaluation([MapSize(classes=5, size=12, stride=4, batch=2)], 1, silent())
+        bench_evaluation([ProblemSize(classes=5, size=12, stride=4, batch=2)], 1, silent())

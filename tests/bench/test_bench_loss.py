@@ -19,13 +19,13 @@ from faircl.bench.loss import (
     roofline,
 )
 from faircl.bench.plots import write_loss_costs
-from faircl.bench.timing import MapSize, Stopwatch, Timed, every_size, measure, random_labels, random_logits
+from faircl.bench.timing import ProblemSize, Stopwatch, Timed, measure, random_labels, random_logits, size_grid
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.losses.cross_entropy import upsampled_cross_entropy
 
 CPU = torch.device("cpu")
-TINY = MapSize(classes=5, size=12, stride=4, batch=2)
+TINY = ProblemSize(classes=5, size=12, stride=4, batch=2)
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has memory and a roofline")
 
 
@@ -35,7 +35,7 @@ def timed(*sizes, silent, **options):
 
 @on_cpu
 def test_rows_of_every_loss(silent):
-    rows = timed(TINY, MapSize(3, 8, 8, 1), silent=silent)
+    rows = timed(TINY, ProblemSize(3, 8, 8, 1), silent=silent)
     assert [row.loss for row in rows] == [PEER, BY_IMAGE, FUSED] * 2
     assert [(row.classes, row.size, row.stride, row.batch) for row in rows[2:4]] == [(5, 12, 4, 2), (3, 8, 8, 1)]
     for row in rows:
@@ -60,7 +60,7 @@ def test_errors_are_those_of_rounding(precision, rounding, silent):
 
 def test_fp16_keeps_the_gradients_of_large_batches(silent):
     """Unscaled, gradients of a mean over 2^17 pixels would vanish among half's smallest numbers."""
-    row = timed(MapSize(4, 256, 2, 2), precision="fp16", silent=silent)[0]
+    row = timed(ProblemSize(4, 256, 2, 2), precision="fp16", silent=silent)[0]
     assert row.gradient_error < 1e-3
 
 
@@ -133,14 +133,14 @@ def test_other_errors_are_not_hidden(monkeypatch, silent):
     ],
 )
 def test_reasons(error, words):
-    assert bench_timing.why_not(error) == words
+    assert bench_timing.failure_reason(error) == words
 
 
 # ---- the least time
 
 
 def test_roofline_is_the_slower_of_memory_and_exponentials():
-    size = MapSize(classes=10, size=8, stride=4, batch=3)
+    size = ProblemSize(classes=10, size=8, stride=4, batch=3)
     moved = 2 * (3 * 10 * 2 * 2) * 2 + 8 * (3 * 8 * 8)  # logits and gradient in two bytes, labels in eight
     powers = 2 * 3 * 8 * 8 * 10
     assert roofline(size, 2, DeviceSpeed(1e6, 1e12)) == pytest.approx(1e3 * moved / 1e6)
@@ -237,7 +237,7 @@ def test_a_watch_without_marks_has_no_laps():
 
 
 def test_logits_and_labels():
-    size = MapSize(classes=6, size=40, stride=16, batch=3)
+    size = ProblemSize(classes=6, size=40, stride=16, batch=3)
     logits, labels = random_logits(size, torch.bfloat16, CPU), random_labels(size, CPU)
     assert (logits.shape, logits.dtype) == ((3, 6, 3, 3), torch.bfloat16)  # a last, partial cell counts
     assert (labels.shape, labels.dtype) == ((3, 40, 40), torch.int64)
@@ -256,7 +256,7 @@ def test_the_order_in_memory_changes_no_error(silent):
 
 
 def test_combinations_are_made_once():
-    made = every_size([5, 7, 5], [32], [16, 4, 16], 2)
+    made = size_grid([5, 7, 5], [32], [16, 4, 16], 2)
     assert [(one.classes, one.stride) for one in made] == [(5, 16), (7, 16), (5, 4), (7, 4)]
 
 
@@ -274,7 +274,7 @@ def test_combinations_are_made_once():
 )
 def test_sizes_that_cannot_be(changed, words):
     with pytest.raises(UserError, match=words) as caught:
-        MapSize(**changed)
+        ProblemSize(**changed)
     assert "\n" not in str(caught.value)
 
 
@@ -334,4 +334,4 @@ def test_the_peer_is_not_asked_for_more_than_32_bits_count():
     logits, target = torch.empty((24, 1000, 32, 32), device="meta"), torch.empty((24, 512, 512), device="meta")
     with pytest.raises(bench.TooLarge) as caught:
         bench.peer(logits, target)
-    assert bench_timing.why_not(caught.value) == "too large for torch"
+    assert bench_timing.failure_reason(caught.value) == "too large for torch"

@@ -5,7 +5,7 @@ import torch
 from grids import grid
 
 from faircl.bench import step as bench
-from faircl.bench.peers import peer_step
+from faircl.bench.peers import make_plain_update
 from faircl.bench.step import BenchSize, StepTime, Timed, bench_step
 from faircl.config.run import resolve
 from faircl.engine.network import build_model
@@ -172,13 +172,13 @@ def test_speed_is_against_the_plain_eager_step():
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["small", "{name: segformer, variant: b0}"])
 def test_the_plain_peer_makes_real_updates(model, silent, monkeypatch):
-    updates, peer_step = [], bench.peer_step
+    updates, make_plain_update = [], bench.make_plain_update
 
     def watched(*args):
-        update = peer_step(*args)
+        update = make_plain_update(*args)
         return lambda: updates.append(update()) or updates[-1]
 
-    monkeypatch.setattr(bench, "peer_step", watched)
+    monkeypatch.setattr(bench, "make_plain_update", watched)
     rows = bench_step([config(f"model={model}")], METHODS, FEW, silent(), ["eager"])
     assert [row.method for row in rows] == ["plain eager", "plain", "ours"]
     assert len(updates) == bench.WARM + FEW.iterations
@@ -300,4 +300,6 @@ def test_a_plain_step_that_torch_would_count_wrong_is_refused():
     config = resolve({"data": "scenes", "model": "small", "method": "faircl"}, ["train.accelerator=cpu"])
     labels = torch.zeros((1, 1, 1), dtype=torch.int64).expand(24, 1024, 1024)  # takes no memory
     with pytest.raises(UserError, match=r"would need 3\.8e\+09 upsampled logits at once"):
-        peer_step(build_model(config, pretrained=False), 151, make_fabric(config.train), labels, labels, "eager")
+        make_plain_update(
+            build_model(config, pretrained=False), 151, make_fabric(config.train), labels, labels, "eager"
+        )

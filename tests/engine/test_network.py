@@ -8,10 +8,10 @@ from faircl.config.schema import TrainConfig
 from faircl.engine.network import (
     build_model,
     check_network,
-    has_local_statistics,
+    convert_sync_batch_norm,
+    has_unsynchronised_batch_norm,
     set_training_mode,
-    synchronise_norm,
-    synchronised,
+    use_sync_batch_norm,
 )
 from faircl.errors import UserError
 from faircl.registry import MODELS
@@ -99,12 +99,12 @@ def test_what_is_frozen_does_not_train(settings, step, training, tiny_config):
 )
 def test_when_batch_norm_is_synchronised(setting, device, processes, expected, monkeypatch):
     monkeypatch.setattr("faircl.engine.network.world_size", lambda: processes)
-    assert synchronised(TrainConfig(sync_norm=setting), torch.device(device)) == expected
+    assert use_sync_batch_norm(TrainConfig(sync_norm=setting), torch.device(device)) == expected
 
 
 def test_a_cpu_has_no_synchronised_batch_norm():
     with pytest.raises(UserError, match=r"train\.sync_norm is always, but SyncBatchNorm needs GPUs"):
-        synchronised(TrainConfig(sync_norm="always"), torch.device("cpu"))
+        use_sync_batch_norm(TrainConfig(sync_norm="always"), torch.device("cpu"))
 
 
 def test_synchronising_keeps_names_values_and_modes(tiny_config):
@@ -114,7 +114,7 @@ def test_synchronising_keeps_names_values_and_modes(tiny_config):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     image = torch.rand(2, 3, 32, 32)
     expected = model.eval()(image).logits
-    converted = synchronise_norm(model)
+    converted = convert_sync_batch_norm(model)
     assert converted is model
     assert not any(isinstance(m, nn.BatchNorm2d) for m in model.modules())
     assert sum(isinstance(m, nn.SyncBatchNorm) for m in model.modules()) == 10
@@ -131,7 +131,7 @@ def test_which_networks_depend_on_the_number_of_processes(tiny_config, monkeypat
     def local(*settings, synchronise=False):
         config = tiny_config(*settings)
         model = set_training_mode(build_model(config), config, 0)
-        return has_local_statistics(synchronise_norm(model) if synchronise else model)
+        return has_unsynchronised_batch_norm(convert_sync_batch_norm(model) if synchronise else model)
 
     assert not local()
     monkeypatch.setattr("faircl.engine.network.world_size", lambda: 2)
@@ -172,6 +172,6 @@ def test_synchronising_keeps_the_activations_inside_timms_norms():
     model.classifier.grow(2)
     image = torch.rand(1, 3, 64, 64)
     before = model(image).logits
-    converted = synchronise_norm(model).eval()
+    converted = convert_sync_batch_norm(model).eval()
     assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in converted.modules())
     assert torch.equal(converted(image).logits, before)

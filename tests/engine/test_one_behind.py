@@ -6,7 +6,7 @@ import pytest
 import torch
 from grids import grid
 
-from faircl.engine.update import Update, one_behind, sent_to_host
+from faircl.engine.update import Update, copy_to_host_async, delay_by_one
 from faircl.errors import UserError
 from faircl.methods.finetune import FineTune
 
@@ -23,14 +23,14 @@ def updates(made, *values):
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_every_update_once_and_in_order(count):
     given = list(updates([], *range(count)))
-    read = list(one_behind(given))
+    read = list(delay_by_one(given))
     assert len(read) == count
     assert all(one is other for one, other in zip(read, given, strict=True))
 
 
 def test_an_update_is_read_once_the_next_is_made():
     made: list[int] = []
-    assert [(update.iteration, made[-1]) for update in one_behind(updates(made, *range(4)))] == [
+    assert [(update.iteration, made[-1]) for update in delay_by_one(updates(made, *range(4)))] == [
         (1, 2),
         (2, 3),
         (3, 4),
@@ -40,7 +40,7 @@ def test_an_update_is_read_once_the_next_is_made():
 
 def test_none_is_made_before_it_is_asked_for():
     made: list[int] = []
-    stream = one_behind(updates(made, *range(5)))
+    stream = delay_by_one(updates(made, *range(5)))
     assert made == []
     next(stream)
     assert made == [1, 2]
@@ -55,7 +55,7 @@ def test_reading_stops_at_the_update_that_is_not_finite(at, bad):
     values = [bad if number == at else 2.0 for number in (1, 2, 3)]
 
     def read_all():
-        for update in one_behind(updates(made, *values)):
+        for update in delay_by_one(updates(made, *values)):
             read.append(update.terms())
 
     with pytest.raises(UserError, match=rf"step 0, iteration {at}: seg = (nan|-?inf), cons = 1;"):
@@ -72,7 +72,7 @@ def test_values_are_waited_for_and_nothing_else():
             self.waited += 1
 
     values = torch.tensor([2.0, 1.0])
-    assert sent_to_host(values) == (values, None)  # a CPU's are there
+    assert copy_to_host_async(values) == (values, None)  # a CPU's are there
     event = Event()
     assert Update(0, 1, 0.1, ("seg",), values, ("bound",), event).read() == ({"seg": 2.0}, {"bound": 1.0})
     assert event.waited == 1
@@ -80,7 +80,7 @@ def test_values_are_waited_for_and_nothing_else():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="runs ahead of a GPU: needs one")
 def test_the_host_runs_ahead_of_the_device():
-    values, arrived = sent_to_host(torch.tensor([2.0, 1.0], device="cuda"))
+    values, arrived = copy_to_host_async(torch.tensor([2.0, 1.0], device="cuda"))
     assert values.is_pinned()
     torch.cuda._sleep(2_000_000_000)  # about a second
     after = torch.cuda.Event()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from faircl.config.schema import OptimConfig, PartRates
-from faircl.engine.optim import make_optimizer, make_schedule, rate_factor
+from faircl.engine.optim import lr_factor, make_optimizer, make_schedule
 from faircl.errors import UserError
 from faircl.models.small import Small, SmallConfig
 
@@ -19,7 +19,7 @@ def network(heads=(3,)) -> Small:
 
 
 def factors(iterations: int, **settings) -> list[float]:
-    return [rate_factor(OptimConfig(**settings), done, iterations) for done in range(iterations)]
+    return [lr_factor(OptimConfig(**settings), done, iterations) for done in range(iterations)]
 
 
 def test_poly_by_hand():
@@ -47,10 +47,10 @@ def test_warm_up_by_hand():
 def test_short_steps_and_long_warm_ups_stay_within_bounds(schedule, warmup, iterations):
     config = OptimConfig(schedule=schedule, warmup=warmup)
     for done in range(iterations + 2):  # LambdaLR asks once more after the last update
-        factor = rate_factor(config, done, iterations)
+        factor = lr_factor(config, done, iterations)
         assert 0 <= factor <= 1
         assert isinstance(factor, float | int)
-    assert rate_factor(config, 0, iterations) > 0
+    assert lr_factor(config, 0, iterations) > 0
 
 
 def test_the_schedule_multiplies_every_groups_rate():
@@ -112,7 +112,7 @@ def test_what_a_method_froze_stays_frozen():
 def test_parameters_outside_the_parts_are_refused():
     model = network()
     model.extra = torch.nn.Linear(2, 2)
-    with pytest.raises(ValueError, match="never move"):
+    with pytest.raises(ValueError, match="never be trained"):
         make_optimizer(OptimConfig(), model, 0)
 
 

@@ -85,7 +85,7 @@ def test_the_command_line_says_so_in_one_line(cli, tiny_flags, tmp_path):
     result = cli("train", "demo", "--out", tmp_path / "run", *tiny_flags, *flags)
     assert (result.code, result.out) == (2, "")
     (line,) = result.err.splitlines()
-    assert line.startswith("faircl: train.checkpointing is set, but network 'plain' has no blocks to compute twice")
+    assert line.startswith("faircl: train.checkpointing is set, but network 'plain' has no blocks to checkpoint")
     assert not (tmp_path / "run").exists()
 
 

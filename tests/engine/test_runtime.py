@@ -6,7 +6,13 @@ from safetensors.torch import load_file
 
 from faircl.config.schema import TrainConfig
 from faircl.engine.reevaluate import evaluate_again
-from faircl.engine.runtime import make_fabric, memory_in_words, only_first, process_settings, smallest_share
+from faircl.engine.runtime import (
+    explain_out_of_memory,
+    make_fabric,
+    process_settings,
+    rank_zero_reporter,
+    smallest_local_batch,
+)
 from faircl.errors import UserError
 from faircl.progress import SilentReporter
 
@@ -59,20 +65,20 @@ def test_more_processes_than_gpus(monkeypatch):
 @pytest.mark.parametrize(("batch", "world", "share"), [(5, 1, 5), (5, 2, 2), (8, 4, 2), (4, 4, 1)])
 def test_smallest_share_of_a_batch(batch, world, share, monkeypatch):
     monkeypatch.setattr("faircl.engine.runtime.world_size", lambda: world)
-    assert smallest_share(TrainConfig(batch=batch)) == share
+    assert smallest_local_batch(TrainConfig(batch=batch)) == share
 
 
 def test_a_batch_that_is_too_small_for_the_processes(monkeypatch):
     monkeypatch.setattr("faircl.engine.runtime.world_size", lambda: 4)
     with pytest.raises(UserError, match=r"train\.batch is 3, .* 4 processes .* start fewer processes"):
-        smallest_share(TrainConfig(batch=3))
+        smallest_local_batch(TrainConfig(batch=3))
 
 
 def test_only_the_first_process_speaks(silent, monkeypatch):
     reporter = silent()
-    assert only_first(reporter) is reporter
+    assert rank_zero_reporter(reporter) is reporter
     monkeypatch.setattr("faircl.engine.runtime.rank", lambda: 1)
-    quiet = only_first(reporter)
+    quiet = rank_zero_reporter(reporter)
     assert isinstance(quiet, SilentReporter)
     quiet.say("nothing")
     with quiet.task("nothing", 3) as task:
@@ -82,6 +88,9 @@ def test_only_the_first_process_speaks(silent, monkeypatch):
 
 @pytest.mark.parametrize("text", ["is killed by signal: Killed. ", "(s) 12 exited unexpectedly"])
 def test_a_worker_that_was_ended_is_a_sentence(text):
-    with pytest.raises(UserError, match="often because the machine ran out of memory") as caught, memory_in_words():
+    with (
+        pytest.raises(UserError, match="often because the machine ran out of memory") as caught,
+        explain_out_of_memory(),
+    ):
         raise RuntimeError(f"DataLoader worker (pid{' 12)' if 'signal' in text else ''} {text}")
     assert "\n" not in str(caught.value)

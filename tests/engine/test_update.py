@@ -6,7 +6,7 @@ import torch
 from faircl.config.schema import OptimConfig, TrainConfig
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import make_fabric
-from faircl.engine.update import Updater, without_gradient
+from faircl.engine.update import Updater, forward_without_grad
 from faircl.loading.batch import Batch
 from faircl.losses import upsampled_cross_entropy
 from faircl.methods.finetune import FineTune, FineTuneConfig
@@ -99,6 +99,6 @@ def test_methods_see_stages_only_if_they_declare_them():
 def test_without_gradient_is_the_network_itself():
     model = network().eval()
     image = batches(1)[0].image
-    out = without_gradient(make_fabric(TrainConfig(accelerator="cpu")), model, image)
+    out = forward_without_grad(make_fabric(TrainConfig(accelerator="cpu")), model, image)
     assert not out.logits.requires_grad
     assert torch.equal(out.logits, model(image).logits)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from faircl.config.run import load_config
-from faircl.engine.network import _norms, set_training_mode
+from faircl.engine.network import batch_norms, set_training_mode
 from faircl.models.checkpointing import checkpoint_blocks
 from faircl.models.parallel_branches import Branches, TwoBranches, Unit, find_units, second_names
 from faircl.models.segmenter import Segmenter
@@ -79,7 +79,7 @@ class _Last(nn.Module):
 def trained(model, seed=0, classes=3):
     """Random statistics and affine parameters, as training would leave them."""
     gen = torch.Generator().manual_seed(seed)
-    for norm in _norms(model):
+    for norm in batch_norms(model):
         if norm.running_mean is not None:
             norm.running_mean.normal_(0, 0.3, generator=gen)
             norm.running_var.uniform_(0.5, 2, generator=gen)
@@ -240,7 +240,7 @@ def test_synchronised_norms_stay_what_they_are():
     mixed = outputs(stirred(two).model)
     two.fold()
     assert apart(mixed, outputs(model)) < 1e-5
-    assert {type(norm) for norm in _norms(model)} == {nn.SyncBatchNorm}
+    assert {type(norm) for norm in batch_norms(model)} == {nn.SyncBatchNorm}
 
 
 def test_second_branches_are_kept_by_name():
@@ -326,8 +326,8 @@ def test_frozen_norms_and_parts_are_set_by_the_engine():
     two = opened(model)
     always = config.model_copy(update={"train": config.train.model_copy(update={"frozen_norm": "always"})})
     set_training_mode(model, always, step=1)
-    assert len(_norms(model)) == 20
-    assert not any(norm.training for norm in _norms(model))
+    assert len(batch_norms(model)) == 20
+    assert not any(norm.training for norm in batch_norms(model))
     set_training_mode(model, config, step=1)
     for branches in two.branches.values():
         assert branches.training

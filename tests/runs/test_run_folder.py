@@ -162,9 +162,9 @@ def test_a_mistake_of_ours_is_no_failed_write(tmp_path):
 
 @grid("function", ["save_step", "write_mask"])
 def test_a_disk_that_fills_up_at_a_later_step(function, tiny_run, tiny_train, tmp_path, monkeypatch):
-    import faircl.engine.trainer as trainer
+    import faircl.engine.step_results as results
 
-    true, root = getattr(trainer, function), tmp_path / "run"
+    true, root = getattr(results, function), tmp_path / "run"
 
     def full(path, *args):
         if (root / "steps/00").exists():
@@ -172,7 +172,7 @@ def test_a_disk_that_fills_up_at_a_later_step(function, tiny_run, tiny_train, tm
         return true(path, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, function, full)
+        patch.setattr(results, function, full)
         with pytest.raises(UserError, match=r"Cannot write .*: No space left on device; finished steps are safe"):
             tiny_train(root)
     assert [step.name for step in (root / "steps").iterdir()] == ["00"]

@@ -101,12 +101,12 @@ class Predictor:
         import torch
 
         from faircl.api.pixels import to_pixels
-        from faircl.engine.evaluate import class_ids, predict
+        from faircl.engine.evaluate import channels_to_class_ids, predict
         from faircl.labels import BACKGROUND
 
         pixels = to_pixels(image, self._reading)
         channels = predict(self.network, torch.from_numpy(pixels).permute(2, 0, 1)[None])[0]
-        mask = class_ids(channels.cpu().numpy(), self._scenario)
+        mask = channels_to_class_ids(channels.cpu().numpy(), self._scenario)
         background = BACKGROUND if self._scenario.background else None
         return Prediction(mask, dict(self.names), dict(self.colours), pixels, background)
 
@@ -120,7 +120,7 @@ def load(run: RunSource, step: int = -1, device: str | torch.device = "auto") ->
     ``device`` is auto (a GPU where there is one), cpu, cuda or any other that torch knows. The data that the run was
     trained on are not needed.
     """
-    from faircl.engine.network import place
+    from faircl.engine.network import move_to_device
     from faircl.engine.reevaluate import load_network
     from faircl.engine.runtime import process_settings
 
@@ -129,7 +129,7 @@ def load(run: RunSource, step: int = -1, device: str | torch.device = "auto") ->
     saved, where = _saved_step(folder, step), _device(device)
     with process_settings(config.train):
         network = load_network(folder, config, saved)
-    placed = place(network.eval().requires_grad_(False), where)
+    placed = move_to_device(network.eval().requires_grad_(False), where)
     return Predictor(placed, scenario, saved, where, _reading(config))
 
 

@@ -26,8 +26,8 @@ def train(
     """Train all steps of a configuration into the folder ``out``, evaluating after each, and return the run.
 
     ``recipe`` and ``settings`` are those of `load_config`. ``resume`` continues a run at its first unfinished step.
-    Progress goes to ``reporter``, by default to standard error; ``faircl.SilentReporter()`` shows none. Under torchrun all
-    processes call it alike.
+    Progress goes to ``reporter``, by default to standard error; ``faircl.SilentReporter()`` shows none. Under torchrun
+    all processes call it alike.
     """
     from faircl.distributed import on_rank_zero
     from faircl.engine.trainer import train as train_run

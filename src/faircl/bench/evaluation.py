@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.bench.timing import (
-    MapSize,
+    ProblemSize,
+    benchmark_device,
     check_rounds,
+    failure_reason,
     measure,
     random_labels,
     random_logits,
     release,
-    timed_device,
-    why_not,
     without_kernels,
 )
 from faircl.errors import UserError
@@ -99,10 +99,10 @@ COUNTERS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
 }
 
 
-def bench_evaluation(sizes: Sequence[MapSize], rounds: int, reporter: Reporter) -> list[EvaluationCost]:
+def bench_evaluation(sizes: Sequence[ProblemSize], rounds: int, reporter: Reporter) -> list[EvaluationCost]:
     """Time every way to predict at every size, and to count at every size whatever the stride."""
     check_rounds(rounds)
-    device = timed_device()
+    device = benchmark_device()
     to_count = list({(size.classes, size.size): size for size in reversed(sizes)}.values())[::-1]
     total = len(sizes) * len(PREDICTIONS) + len(to_count) * len(COUNTERS)
     rows: list[EvaluationCost] = []
@@ -118,12 +118,13 @@ def bench_evaluation(sizes: Sequence[MapSize], rounds: int, reporter: Reporter) 
                     task.advance(f"{size.classes} classes: {row.way}")
         except (RuntimeError, MemoryError) as error:
             raise UserError(
-                f"The logits or labels of {size.words} alone: {why_not(error)}; lower --batch, --size or --classes."
+                f"The logits or labels of {size.words} alone: {failure_reason(error)}; lower --batch, --size or "
+                "--classes."
             ) from None
     return rows
 
 
-def _predictions(size: MapSize, rounds: int, device: torch.device) -> Iterator[EvaluationCost]:
+def _predictions(size: ProblemSize, rounds: int, device: torch.device) -> Iterator[EvaluationCost]:
     logits = random_logits(size, torch.float32, device)
     side = (size.size, size.size)
     ways = {name: partial(way, logits, side) for name, way in PREDICTIONS.items()}
@@ -139,7 +140,7 @@ def _predictions(size: MapSize, rounds: int, device: torch.device) -> Iterator[E
         yield replace(row, note=plain) if row.way == FUSED and not row.note else row
 
 
-def _counts(size: MapSize, rounds: int, device: torch.device) -> Iterator[EvaluationCost]:
+def _counts(size: ProblemSize, rounds: int, device: torch.device) -> Iterator[EvaluationCost]:
     target = random_labels(size, device)
     draw = torch.Generator(device).manual_seed(2)
     guess = torch.randint(size.classes, target.shape, generator=draw, device=device)
@@ -187,9 +188,9 @@ def _row(
     try:
         timed, found = measure(lambda _: way(), device, rounds)
     except (RuntimeError, MemoryError) as error:
-        return replace(blank, note=why_not(error))
+        return replace(blank, note=failure_reason(error))
     row = replace(blank, milliseconds=timed.milliseconds, spread=timed.spread, extra_gib=timed.extra_gib)
     try:
         return replace(row, equal=equal(found))
     except (RuntimeError, MemoryError) as error:
-        return replace(row, note=f"equality unknown: {why_not(error)}")
+        return replace(row, note=f"equality unknown: {failure_reason(error)}")

@@ -16,16 +16,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.bench.timing import (
-    MapSize,
+    ProblemSize,
     Stopwatch,
     Timed,
+    benchmark_device,
     check_rounds,
+    failure_reason,
     measure,
     random_labels,
     random_logits,
     release,
-    timed_device,
-    why_not,
     without_kernels,
 )
 from faircl.errors import UserError
@@ -136,10 +136,10 @@ LOSSES: dict[str, Loss] = {PEER: peer, BY_IMAGE: by_image, FUSED: upsampled_cros
 
 
 def bench_loss(
-    sizes: Sequence[MapSize], options: LossOptions, reporter: Reporter
+    sizes: Sequence[ProblemSize], options: LossOptions, reporter: Reporter
 ) -> tuple[list[LossCost], DeviceSpeed]:
     """Time every loss at every size; return the rows and what the device can do."""
-    device = timed_device()
+    device = benchmark_device()
     speed = device_speed(device)
     rows: list[LossCost] = []
     with reporter.task("timing losses", len(sizes) * len(LOSSES)) as task:
@@ -155,7 +155,7 @@ def bench_loss(
     return rows, speed
 
 
-def roofline(size: MapSize, bytes_each: int, speed: DeviceSpeed) -> float | None:
+def roofline(size: ProblemSize, bytes_each: int, speed: DeviceSpeed) -> float | None:
     """Return the milliseconds below which a forward and backward pass cannot go; None where the device is unknown.
 
         max( (logits read + labels read + gradient written) / bandwidth,  2·B·H·W·C / exponentials per second )
@@ -196,7 +196,7 @@ def _clock(device: torch.device) -> float | None:
 class _Exact:
     """Loss and gradient in float64 of one size, computed when they are first asked for."""
 
-    def __init__(self, size: MapSize, options: LossOptions, device: torch.device) -> None:
+    def __init__(self, size: ProblemSize, options: LossOptions, device: torch.device) -> None:
         self.size, self.options, self.device = size, options, device
         self.found: tuple[float, Tensor] | None = None
 
@@ -227,7 +227,7 @@ def reference(logits: Tensor, target: Tensor) -> tuple[float, Tensor]:
 
 def _cost(
     name: str,
-    size: MapSize,
+    size: ProblemSize,
     options: LossOptions,
     device: torch.device,
     exact: _Exact,
@@ -239,7 +239,7 @@ def _cost(
     try:
         timed, errors, note = _measured(LOSSES[name], size, options, device, exact)
     except (RuntimeError, MemoryError) as error:
-        return replace(row, note=why_not(error))
+        return replace(row, note=failure_reason(error))
     finally:
         release(device)
     milliseconds = timed.milliseconds
@@ -264,7 +264,7 @@ def _cost(
 
 
 def _measured(
-    loss: Loss, size: MapSize, options: LossOptions, device: torch.device, exact: _Exact
+    loss: Loss, size: ProblemSize, options: LossOptions, device: torch.device, exact: _Exact
 ) -> tuple[Timed, Errors, str]:
     """Time a loss; then compare it with float64 and with itself, as far as memory allows."""
     logits = random_logits(size, PRECISIONS[options.precision], device, options.channels_last).requires_grad_()
@@ -290,7 +290,7 @@ def _measured(
             _, full = _both_ways(loss, logits.detach().float().requires_grad_(), target, scale)
             found = found._replace(gradient_fp32=_relative(full, scale, exact_gradient))
     except (RuntimeError, MemoryError) as error:
-        return timed, found, f"errors unknown: {why_not(error)}"
+        return timed, found, f"errors unknown: {failure_reason(error)}"
     return timed, found, ""
 
 

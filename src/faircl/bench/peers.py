@@ -23,7 +23,7 @@ Peer = Literal["eager", "compiled"]
 PEERS: tuple[Peer, ...] = ("eager", "compiled")
 
 
-def peer_step(
+def make_plain_update(
     network: Segmenter, classes: int, fabric: Fabric, image: Tensor, labels: Tensor, peer: Peer
 ) -> Callable[[], Tensor]:
     """Return what makes one update of a plain network and gives its loss; image (B, 3, H, W), labels (B, H, W).

@@ -21,13 +21,19 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from faircl.acceleration import accelerated
-from faircl.bench.peers import Peer, peer_step
+from faircl.bench.peers import Peer, make_plain_update
 from faircl.config.run import RunConfig
-from faircl.engine.make_method import balance_method
-from faircl.engine.network import build_model, check_network, place, set_training_mode
+from faircl.engine.make_method import set_balanced_loss
+from faircl.engine.network import build_model, check_network, move_to_device, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
-from faircl.engine.runtime import has_fused_optimizer, make_fabric, memory_in_words, one_size, process_settings
-from faircl.engine.update import Update, Updater, one_behind
+from faircl.engine.runtime import (
+    cudnn_benchmark,
+    explain_out_of_memory,
+    make_fabric,
+    process_settings,
+    use_fused_optimizer,
+)
+from faircl.engine.update import Update, Updater, delay_by_one
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
 from faircl.loading.batch import Batch
@@ -103,7 +109,7 @@ def bench_step(
     if peers and any(config.optim.accumulate > 1 for config in configs):
         raise UserError("A plain step makes an update of every batch; leave --peer or optim.accumulate out.")
     for config in configs:
-        with process_settings(config.train), memory_in_words():
+        with process_settings(config.train), explain_out_of_memory():
             fabric = make_fabric(config.train)
             network = build_model(config, pretrained=False)
             check_network(config, network)
@@ -165,7 +171,7 @@ def _rows(
 def _time_peer(config: RunConfig, peer: Peer, network: Segmenter, fabric: Fabric, size: BenchSize) -> Timed:
     """Time an update of a plain network; compiling is not timed."""
     batch = _random_batch(config, 0, (0, size.classes), 0, assigned=False).to(fabric.device)
-    update = peer_step(copy.deepcopy(network), size.classes, fabric, batch.image, batch.labels, peer)
+    update = make_plain_update(copy.deepcopy(network), size.classes, fabric, batch.image, batch.labels, peer)
     if peer == "compiled":
         _try_compiling(update)
     for number in range(WARM):
@@ -197,9 +203,9 @@ def _time_method(
     model = copy.deepcopy(network)
     table = METHODS.get(name)
     method: Method = table(config.method if name == config.method.name else table.Config(name=name), model)
-    balance_method(method, config)
+    set_balanced_loss(method, config)
     device = fabric.device
-    place(model, device)
+    move_to_device(model, device)
     method.to(device)
     # A short first step gives the method what it takes from one: old classes, prototypes, statistics.
     _run(config, method, model, fabric, reporter, 0, (0, size.old_classes), 6, timed=False)
@@ -223,7 +229,7 @@ def _run(
     teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(context) else None
     model.eval().requires_grad_(True)
     method.begin_step(context)
-    optimizer = make_optimizer(config.optim, model, step, fused=has_fused_optimizer(config.train, fabric))
+    optimizer = make_optimizer(config.optim, model, step, fused=use_fused_optimizer(config.train, fabric))
     network, optimizer = fabric.setup(model, optimizer)
     set_training_mode(model, config, step)
     warm = max(WARM, getattr(config.method, "period", 0) + 2) if timed else 0
@@ -245,10 +251,10 @@ def _run(
             yield updater.update(batches, step, number)
 
     with (
-        one_size(config.train),
+        cudnn_benchmark(config.train),
         accelerated(model, method, config, fabric, reporter, teacher),
     ):
-        for update in one_behind(updates()):
+        for update in delay_by_one(updates()):
             update.terms()
         seconds = (_now(fabric.device) - started) / iterations  # giving the recording back is no part of an update
     peak = _peak(fabric.device)

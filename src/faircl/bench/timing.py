@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class MapSize:
+class ProblemSize:
     """What is upsampled: images of ``batch``, each ``size`` pixels a side, logits every ``stride`` pixels."""
 
     classes: int = 151
@@ -63,9 +63,9 @@ class MapSize:
         return f"{self.classes} classes, {self.size}×{self.size}, stride {self.stride}"
 
 
-def every_size(classes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], batch: int) -> list[MapSize]:
+def size_grid(classes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], batch: int) -> list[ProblemSize]:
     """Return all combinations, each once."""
-    made = (MapSize(count, side, stride, batch) for stride, side, count in product(strides, sizes, classes))
+    made = (ProblemSize(count, side, stride, batch) for stride, side, count in product(strides, sizes, classes))
     return list(dict.fromkeys(made))
 
 
@@ -75,19 +75,19 @@ def check_rounds(rounds: int) -> None:
         raise UserError(f"--rounds is {rounds}, expected at least 1; give the rounds to take the median of.")
 
 
-def timed_device() -> torch.device:
+def benchmark_device() -> torch.device:
     """Return the GPU, or the CPU where there is none."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
-def random_logits(size: MapSize, dtype: torch.dtype, device: torch.device, channels_last: bool = False) -> Tensor:
+def random_logits(size: ProblemSize, dtype: torch.dtype, device: torch.device, channels_last: bool = False) -> Tensor:
     """Draw logits (B, C, h, w) as spread as those of a network that has learned something."""
     draw = torch.Generator(device).manual_seed(0)
     made = (3 * torch.randn(size.shape, generator=draw, device=device)).to(dtype)
     return made.contiguous(memory_format=torch.channels_last) if channels_last else made
 
 
-def random_labels(size: MapSize, device: torch.device) -> Tensor:
+def random_labels(size: ProblemSize, device: torch.device) -> Tensor:
     """Draw labels (B, H, W), some of them IGNORE."""
     draw = torch.Generator(device).manual_seed(1)
     shape = (size.batch, size.size, size.size)
@@ -182,7 +182,7 @@ def release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def why_not(error: BaseException) -> str:
+def failure_reason(error: BaseException) -> str:
     """Return why something of this size cannot be computed; raise errors again that do not come from its size."""
     text = str(error)
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in text:

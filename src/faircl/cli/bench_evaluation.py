@@ -11,7 +11,7 @@ from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
     from faircl.bench.evaluation import EvaluationCost
-    from faircl.bench.timing import MapSize
+    from faircl.bench.timing import ProblemSize
 
 
 def bench_evaluation_command(
@@ -37,7 +37,7 @@ def bench_evaluation_command(
     faircl bench evaluation --classes 21 --size 64 --batch 2 --rounds 3
     """
     from faircl.bench.evaluation import bench_evaluation
-    from faircl.bench.timing import every_size
+    from faircl.bench.timing import size_grid
     from faircl.distributed import init_process_group, launched_world_size
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
@@ -46,7 +46,7 @@ def bench_evaluation_command(
     if launched_world_size() > 1:
         raise UserError("faircl bench evaluation times one process; start it without torchrun.")
     counts, sides, steps = classes or [CLASSES], sizes or [512], strides or [16, 4]
-    chosen = every_size(counts, sides, steps, batch)
+    chosen = size_grid(counts, sides, steps, batch)
     rows = bench_evaluation(chosen, rounds, ConsoleReporter())
     if as_json:
         about = {"classes": counts, "sizes": sides, "strides": steps, "batch": batch, "rounds": rounds}
@@ -55,7 +55,7 @@ def bench_evaluation_command(
         Output(form).table(_table(rows, chosen, environment()))
 
 
-def _table(rows: list[EvaluationCost], sizes: list[MapSize], facts: dict[str, Any]) -> Table:
+def _table(rows: list[EvaluationCost], sizes: list[ProblemSize], facts: dict[str, Any]) -> Table:
     first = varying(sizes)
     columns = [
         *(Column(key, wrap=False) for key in first),

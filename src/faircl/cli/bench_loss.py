@@ -13,7 +13,7 @@ from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
     from faircl.bench.loss import LossCost
-    from faircl.bench.timing import MapSize
+    from faircl.bench.timing import ProblemSize
 
 CLASSES = 151
 """Classes at which a plot compares image sizes, if they are among those given."""
@@ -63,7 +63,7 @@ def bench_loss_command(
     faircl bench loss --classes 21 --size 64 --batch 2 --rounds 3 --precision fp32 --json
     """
     from faircl.bench.loss import LossOptions, bench_loss
-    from faircl.bench.timing import every_size
+    from faircl.bench.timing import size_grid
     from faircl.distributed import init_process_group, launched_world_size
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
@@ -74,7 +74,7 @@ def bench_loss_command(
     counts, sides, steps = classes or [CLASSES], sizes or [512], strides or [16, 4]
     shown = CLASSES if CLASSES in counts else counts[0]
     options = LossOptions(precision, rounds, exact, channels_last)
-    chosen = every_size(counts, sides, steps, batch)
+    chosen = size_grid(counts, sides, steps, batch)
     if plot is not None:
         from faircl.report.plot_files import check_plot_file
 
@@ -97,12 +97,12 @@ def bench_loss_command(
         Output(form).table(_table(rows, chosen, precision, facts))
 
 
-def varying(sizes: list[MapSize]) -> tuple[str, ...]:
+def varying(sizes: list[ProblemSize]) -> tuple[str, ...]:
     """Return which of classes, size and stride differ: those are columns of the table."""
     return tuple(key for key in ("classes", "size", "stride") if len({getattr(one, key) for one in sizes}) > 1)
 
 
-def title_of(sizes: list[MapSize], precision: str) -> str:
+def title_of(sizes: list[ProblemSize], precision: str) -> str:
     """Return what all rows have in common, as the title of their table."""
     first, differ = sizes[0], varying(sizes)
     words = [f"{first.classes} classes"] if "classes" not in differ else []
@@ -121,7 +121,7 @@ def _where(facts: dict[str, Any]) -> str:
     return str(facts["gpu"]) if facts["gpu"] != "none" else f"{facts['cpu']}, {threads}"
 
 
-def _table(rows: list[LossCost], sizes: list[MapSize], precision: str, facts: dict[str, Any]) -> Table:
+def _table(rows: list[LossCost], sizes: list[ProblemSize], precision: str, facts: dict[str, Any]) -> Table:
     first = varying(sizes)
     columns = [
         *(Column(key, wrap=False) for key in first),

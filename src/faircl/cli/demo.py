@@ -49,13 +49,13 @@ def demo(
     """
     from faircl.cli.results import run_json
     from faircl.distributed import init_process_group, rank
-    from faircl.engine.runtime import only_first
+    from faircl.engine.runtime import rank_zero_reporter
     from faircl.progress import ConsoleReporter
     from faircl.report.sheet import write_comparison_picture
     from faircl.runs.folder import RunFolder
 
     init_process_group()
-    reporter = only_first(ConsoleReporter())
+    reporter = rank_zero_reporter(ConsoleReporter())
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     # All settings are read before the first run starts: a mistake in the last one should not cost the others.
     configs = [(label, recipe, _config(recipe, overrides)) for label, recipe in RUNS]

@@ -1,1 +1,1 @@
-"""The engine: plans, trains, evaluates, saves."""
+"""Training and evaluation of runs: planning, the step loop, saved results."""

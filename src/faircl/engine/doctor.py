@@ -1,4 +1,4 @@
-"""Checks that say whether an installation works, and what to do where it does not."""
+"""Checks of an installation, for ``faircl doctor``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faircl.runs.environment import environment
 
 
 class Check(NamedTuple):
-    """One check: what was looked at, whether it is fine, what was found."""
+    """The result of one check; ``found`` describes it or holds the error."""
 
     name: str
     ok: bool
@@ -42,22 +42,22 @@ def checks() -> list[Check]:
 def _try(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, True, check())
-    except Exception as error:  # a doctor reports whatever is broken
+    except Exception as error:  # any error is a result of the check
         return Check(name, False, f"{type(error).__name__}: {error}")
 
 
 def _torchvision() -> str:
-    """Torch and torchvision must be a pair built for each other; a wrong pair fails only when an operator is used."""
+    """Run an operator of torchvision: versions of torch and torchvision that do not match fail only then."""
     from torchvision.ops import nms
 
     kept = nms(torch.tensor([[0.0, 0, 1, 1], [0, 0, 1, 1]]), torch.tensor([1.0, 0.5]), 0.5)
     if kept.tolist() != [0]:
         raise RuntimeError(f"torchvision's nms kept {kept.tolist()}, expected [0]")
-    return "its operators work beside this torch"
+    return "its operators work with this torch"
 
 
 def _networks() -> str:
-    """Build a network of each library: they must import beside this torch."""
+    """Build a network of each library, which must work with this torch."""
     from faircl.registry import MODELS
 
     for config in ({"name": "segformer", "variant": "b0"}, {"name": "timm", "backbone": "resnet18"}):
@@ -66,6 +66,7 @@ def _networks() -> str:
 
 
 def _training() -> str:
+    """Run a forward and backward pass."""
     from faircl.losses import upsampled_cross_entropy
     from faircl.models.small import Small, SmallConfig
 

@@ -1,4 +1,4 @@
-"""Evaluation: argmax of every pixel, one confusion matrix over all test images."""
+"""Evaluation: the argmax at every pixel and one confusion matrix over all test images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from faircl.upsampling import upsampled_argmax
 
 @torch.no_grad()
 def predict(model: Segmenter, images: Tensor) -> Tensor:
-    """Return the channel of every pixel, (B, H, W), for images (B, 3, H, W) uint8."""
+    """Return the predicted channel of every pixel, (B, H, W), for images (B, 3, H, W) uint8."""
     logits = model(images.to(model.mean.device).to(model.mean.dtype) / 255).logits
     return upsampled_argmax(logits, images.shape[-2:])
 
@@ -43,17 +43,17 @@ def evaluate(
     workers: int,
     reporter: Reporter,
 ) -> StepMetrics:
-    """Evaluate all classes seen after a step on the step's test images, by a convention.
+    """Evaluate all classes learned up to a step on the step's test images.
 
-    ``size`` is the side of the centre crop, for conventions that cut one. Every process evaluates its share of the
-    images; the result is that of all of them, on each.
+    ``size`` is the side of the centre crop, for conventions that crop. Every process evaluates its share of the
+    images and returns the metrics of all of them.
     """
     channels = scenario.channels(step)
     confusion = ConfusionMatrix(channels, model.mean.device)
-    own = tuple(rank_slice(scenario.steps[step].test_images))
+    local_images = tuple(rank_slice(scenario.steps[step].test_images))
     crop = CentreCrop(size) if convention.crop else None
-    images = WholeImages(data, split, own, scenario.test_table(step, convention), crop)
-    with evaluating(model), reporter.task(f"step {step} evaluate", len(images)) as task:
+    images = WholeImages(data, split, local_images, scenario.test_table(step, convention), crop)
+    with evaluation_mode(model), reporter.task(f"step {step} evaluate", len(images)) as task:
         for group in same_size_batches(images, batch, workers):
             prediction = predict(model, torch.stack([item.image for item in group]))
             labels = torch.stack([item.labels for item in group]).to(prediction.device).long()
@@ -66,7 +66,7 @@ def evaluate(
         ids=scenario.channel_ids[:channels],
         names=scenario.names[:channels],
         learned_at=scenario.learned_at[:channels],
-        # Joint training has one step, but its old and new classes are those of the task's last step.
+        # Joint training has one step; old and new classes are defined by the last step of the task.
         step=last if len(scenario.steps) == 1 else step,
         background=scenario.background,
         convention=convention.name,
@@ -76,15 +76,15 @@ def evaluate(
 def predict_masks(
     model: Segmenter, data: SegmentationData, split: str, ids: Sequence[str], scenario: Scenario
 ) -> list[Mask]:
-    """Return what a model makes of images at their own size, as masks in the data set's ids."""
-    with evaluating(model):
+    """Return the predictions for images at their own size, as masks (H, W) of the data set's class ids."""
+    with evaluation_mode(model):
         images = (torch.from_numpy(data.read(split, id).image).permute(2, 0, 1) for id in ids)
-        return [class_ids(predict(model, image[None])[0].cpu().numpy(), scenario) for image in images]
+        return [channels_to_class_ids(predict(model, image[None])[0].cpu().numpy(), scenario) for image in images]
 
 
 @contextmanager
-def evaluating(model: Segmenter) -> Iterator[None]:
-    """Put a model into evaluation mode, with fused modules."""
+def evaluation_mode(model: Segmenter) -> Iterator[None]:
+    """Set evaluation mode and fuse modules; restore the mode afterwards."""
     training = model.training
     model.eval()
     with fused(model):
@@ -92,7 +92,7 @@ def evaluating(model: Segmenter) -> Iterator[None]:
     model.train(training)
 
 
-def class_ids(channels: NDArray[np.int64], scenario: Scenario) -> Mask:
-    """Turn the network's channels (H, W) into the data set's class ids."""
+def channels_to_class_ids(channels: NDArray[np.int64], scenario: Scenario) -> Mask:
+    """Map channels (H, W) to the data set's class ids; uint8 up to 254 classes, uint16 above."""
     ids = np.asarray(scenario.channel_ids)[channels]
     return ids.astype(np.uint8) if len(scenario.classes.names) <= 254 else ids.astype(np.uint16)

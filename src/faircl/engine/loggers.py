@@ -1,4 +1,4 @@
-"""Records of training, for metrics.jsonl and, on request, TensorBoard."""
+"""Training records for metrics.jsonl and, optionally, TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from faircl.errors import UserError
 
 
 class TrainLog:
-    """Collects the records of a run's training steps."""
+    """Collects the training records of a run."""
 
     def __init__(self, folder: Path, every: int, tensorboard: bool) -> None:
         self.every = every
         self.records: list[dict[str, Any]] = []
-        self._board = import_summary_writer()(str(folder / "tensorboard")) if tensorboard else None
+        self._writer = import_summary_writer()(str(folder / "tensorboard")) if tensorboard else None
 
     def due(self, iteration: int, iterations: int) -> bool:
-        """Whether an iteration (from 1) is recorded: every so many, and the last."""
+        """Whether an iteration, counted from 1, is recorded: every ``every``-th and the last."""
         return iteration % self.every == 0 or iteration == iterations
 
     def add(
@@ -29,23 +29,23 @@ class TrainLog:
         terms: dict[str, float],
         measures: dict[str, float] | None = None,
     ) -> None:
-        """Record an iteration: the loss and its terms and, where there are any, what was measured beside them."""
+        """Record an iteration: learning rate, loss (the sum of its terms), terms, and the method's measures if any."""
         loss = sum(terms.values())
         record = {"kind": "train", "step": step, "iteration": iteration, "iterations": iterations, "lr": lr}
         self.records.append({**record, "loss": loss, "terms": terms, **({"measures": measures} if measures else {})})
-        if self._board is not None:
-            beside = {f"measures/{name}": value for name, value in (measures or {}).items()}
-            for name, value in {"loss": loss, "lr": lr, **terms, **beside}.items():
-                self._board.add_scalar(f"step{step}/{name}", value, iteration)
+        if self._writer is not None:
+            prefixed = {f"measures/{name}": value for name, value in (measures or {}).items()}
+            for name, value in {"loss": loss, "lr": lr, **terms, **prefixed}.items():
+                self._writer.add_scalar(f"step{step}/{name}", value, iteration)
 
     def close(self) -> None:
-        """Flush what is buffered."""
-        if self._board is not None:
-            self._board.close()
+        """Flush and close the TensorBoard writer."""
+        if self._writer is not None:
+            self._writer.close()
 
 
 def import_summary_writer() -> Any:
-    """Return TensorBoard's writer class, or say how to install it."""
+    """Return TensorBoard's SummaryWriter class; raise a UserError if TensorBoard is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

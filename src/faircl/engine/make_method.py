@@ -1,4 +1,4 @@
-"""Making a run's method, with what its configuration says about rare classes and about a memory."""
+"""Makes the method of a run and checks that it fits the configured loss and replay memory."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from faircl.registry import METHODS
 
 
 def make_method(config: RunConfig, model: Segmenter) -> Method:
-    """Return the configured method; a configuration that it cannot follow is refused."""
+    """Return the configured method; raise a UserError if it cannot train with this configuration."""
     method: Method = METHODS.get(config.method.name)(config.method, model)
     if method.needs.memory and config.memory.images == 0:
         raise UserError(
-            f"Method '{_words(method)}' trains on images of earlier steps, but memory.images is 0; set it to the "
+            f"Method '{_full_name(method)}' trains on images of earlier steps, but memory.images is 0; set it to the "
             "number of images to keep, such as --set memory.images=100."
         )
     if config.memory.images and config.train.batch < 2:
         raise UserError(
             "memory.images is set, but a batch of one image has no room for another; raise train.batch to at least 2."
         )
-    balance_method(method, config)
+    set_balanced_loss(method, config)
     return method
 
 
-def balance_method(method: Method, config: RunConfig) -> None:
-    """Give a method the loss that the configuration asks for."""
+def set_balanced_loss(method: Method, config: RunConfig) -> None:
+    """Give the method the balanced loss that ``balance.loss`` names, if any."""
     loss = config.balance.loss
     if loss == "plain":
         return
     if method.needs.sigmoid and loss in SOFTMAX_ONLY:
         raise UserError(
-            f"balance.loss {loss} lets classes compete in a softmax, but method '{_words(method)}' trains a sigmoid "
-            "for each; use weighted, class_balanced, focal or tilted."
+            f"balance.loss {loss} needs a softmax over classes, but method '{_full_name(method)}' trains one sigmoid "
+            "per class; use weighted, class_balanced, focal or tilted."
         )
     method.set_balance(Balance(config.balance))
 
 
-def _words(method: Method) -> str:
-    """Name the method and what is inside it."""
-    return method_words({"method": method.base_config.model_dump(mode="json")})
-
-
-def check_balance(method: Method, config: RunConfig) -> None:
-    """Refuse a method that has trained without its balanced loss: one from elsewhere, with a loss of its own."""
+def check_balance_used(method: Method, config: RunConfig) -> None:
+    """Raise a UserError if the first update did not use the balanced loss; a third-party method may bypass it."""
     balances = [part for part in method.modules() if isinstance(part, Balance)]
     if any(len(balance.share) == 0 for balance in balances):
         raise UserError(
-            f"balance.loss is {config.balance.loss}, but method '{method.name}' has not counted its classes; let its "
-            "begin_step call super().begin_step."
+            f"balance.loss is {config.balance.loss}, but method '{method.name}' has not counted its classes; call "
+            "super().begin_step in its begin_step."
         )
     if balances and not any(balance.used for balance in balances):
         raise UserError(
             f"balance.loss is {config.balance.loss}, but method '{method.name}' has a segmentation loss of its own; "
-            "set it to plain, or let the method call self.cross_entropy."
+            "set it to plain, or call self.cross_entropy in the method's losses."
         )
+
+
+def _full_name(method: Method) -> str:
+    """Return the method's name with those of the methods that it wraps."""
+    return method_words({"method": method.base_config.model_dump(mode="json")})

@@ -1,4 +1,4 @@
-"""Optimisers with learning rates per part, and schedules as factors of the base rate."""
+"""Optimisers with learning rates per part of the network, and learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from faircl.models.segmenter import Part, Segmenter
 def make_optimizer(
     config: OptimConfig, model: Segmenter, step: int, fused: bool | None = None
 ) -> torch.optim.Optimizer:
-    """Return a fresh optimiser for a step; ``fused`` moves all parameters in a few kernels.
+    """Return a new optimiser for a step; ``fused`` selects torch's fused implementation.
 
-    Parts with a factor of zero are frozen. What the method has frozen at the start of the step stays so.
+    Parts with a factor of zero are frozen. Parameters that the method froze in ``begin_step`` stay frozen.
     """
     lr = config.lr if step == 0 or config.later_lr is None else config.later_lr
     parts: dict[Part, list[nn.Parameter]] = defaultdict(list)
     for part, parameter in model.parts():
         parts[part].append(parameter)
     if sum(map(len, parts.values())) != len(list(model.parameters())):
-        raise ValueError(f"network '{model.name}' has parameters that its parts() leaves out; they would never move")
+        raise ValueError(
+            f"network '{model.name}' has parameters that its parts() leaves out; they would never be trained"
+        )
     groups = []
     for part, parameters in parts.items():
         factor = getattr(config.parts, part)
         if factor == 0:
             for parameter in parameters:
                 parameter.requires_grad_(False)
-        moving = [parameter for parameter in parameters if parameter.requires_grad]
-        if moving:
-            groups.append({"params": moving, "lr": lr * factor, "name": part})
+        trainable = [parameter for parameter in parameters if parameter.requires_grad]
+        if trainable:
+            groups.append({"params": trainable, "lr": lr * factor, "name": part})
     if config.name == "adamw":
         return torch.optim.AdamW(groups, betas=config.betas, weight_decay=config.weight_decay, fused=fused)
     nesterov = config.nesterov and config.momentum > 0
@@ -44,11 +46,11 @@ def make_optimizer(
 
 
 def make_schedule(config: OptimConfig, optimizer: torch.optim.Optimizer, iterations: int) -> LambdaLR:
-    """Return the schedule over a step's iterations."""
-    return LambdaLR(optimizer, lambda done: rate_factor(config, done, iterations))
+    """Return the learning-rate schedule over a step's iterations."""
+    return LambdaLR(optimizer, lambda done: lr_factor(config, done, iterations))
 
 
-def rate_factor(config: OptimConfig, done: int, iterations: int) -> float:
+def lr_factor(config: OptimConfig, done: int, iterations: int) -> float:
     """Factor of the learning rate after ``done`` updates.
 
     Warm-up of W updates: (done + 1) / W. Then, with x = (done − W) / (iterations − W): poly (1 − x)^power, cosine

@@ -1,4 +1,4 @@
-"""Everything that is checked before a run may touch the disk: data readable, task possible, network buildable."""
+"""Reading and checking the data of a run before anything is written: readable images, a possible task."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from faircl.scenario import IndexedScenario, Scenario, Splits, make_scenario
 from faircl.scenario.from_config import find_protocol, find_splits, warn_of_leaks
 from faircl.scenario.replay_memory import ReplayMemory, replay_memories
 
+MAX_NAMES = 20
+"""Classes or domains of a step that are listed by name; the rest is counted."""
+
 
 @dataclass(frozen=True)
 class Plan:
-    """A validated run: its configuration, open data, scenario, and the pixels of every image of the training split."""
+    """A validated run: configuration, open data, scenario, and ``index``, the pixel counts of the training images."""
 
     config: RunConfig
     data: SegmentationData
@@ -30,24 +33,32 @@ class Plan:
     splits: Splits
     index: LabelIndex
 
+    def describe_step(self, step: int) -> str:
+        """Return the domains or classes that a step adds, its number of images and the size of its replay memory."""
+        added = self.scenario.steps[step]
+        names = added.domains or tuple(self.data.classes.names[i] for i in added.classes)
+        listed = ", ".join(names[:MAX_NAMES]) + (f", …: {len(names)}" if len(names) > MAX_NAMES else "")
+        remembered = len(self.memories[step].images)
+        return f"{listed} ({len(added.images)} images{f', {remembered} in memory' if remembered else ''})"
+
     def label_counts(self, step: int) -> NDArray[np.int64]:
-        """Count the labels that a step shows in each of its images: (images, channels after the step)."""
+        """Count the pixels of every label in each image of a step: (images, channels after the step)."""
         rows = {id: row for row, id in enumerate(self.index.ids)}
         raw = self.index.pixels[[rows[id] for id in self.scenario.steps[step].images]]
         labels = self.scenario.train_table(step)[: raw.shape[1]].astype(np.int64)
-        seen = np.flatnonzero(labels < self.scenario.channels(step))
+        visible = np.flatnonzero(labels < self.scenario.channels(step))
         counts = np.zeros((len(raw), self.scenario.channels(step)), np.int64)
-        np.add.at(counts.T, labels[seen], raw[:, seen].T)
+        np.add.at(counts.T, labels[visible], raw[:, visible].T)
         return counts
 
     def pixels(self, step: int) -> int:
-        """Count all pixels of a step's images but ignored ones."""
+        """Count the pixels of a step's images, without ignored ones."""
         images = set(self.scenario.steps[step].images)
         return int(self.index.pixels[[row for row, id in enumerate(self.index.ids) if id in images]].sum())
 
     @cached_property
     def memories(self) -> tuple[ReplayMemory, ...]:
-        """The replay memory before every step, empty unless the configuration wants one."""
+        """The replay memory of every step; empty if ``memory.images`` is 0."""
         c = self.config
         if c.memory.images == 0:
             return (ReplayMemory({}),) * len(self.scenario.steps)
@@ -55,7 +66,7 @@ class Plan:
 
 
 def open_data(config: RunConfig) -> SegmentationData:
-    """Open the data and list its splits: a wrong folder is found before anything takes long."""
+    """Open the data and list its splits, so that a wrong folder is found at once."""
     data = config.data.open()
     for split in set(find_splits(config.data, find_protocol(data, config.scenario))):
         data.ids(split)
@@ -63,12 +74,12 @@ def open_data(config: RunConfig) -> SegmentationData:
 
 
 def make_plan(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Plan:
-    """Count the masks and look at the images once, on process 0, and build the scenario."""
-    made = on_rank_zero(partial(_read, config, data, reporter))
+    """Index the masks, verify the images and build the scenario; rank 0 does the work and shares the result."""
+    made = on_rank_zero(partial(_index_and_verify, config, data, reporter))
     return Plan(config, data, made.scenario, made.splits, made.train)
 
 
-def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> IndexedScenario:
+def _index_and_verify(config: RunConfig, data: SegmentationData, reporter: Reporter) -> IndexedScenario:
     made = make_scenario(
         data,
         config.data,
@@ -90,7 +101,7 @@ def _read(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Inde
 
 
 def check_auxiliary_maps(plan: Plan, name: str | None) -> None:
-    """Raise a UserError unless every training image has its auxiliary map, where the data has maps of that name."""
+    """Raise a UserError if the data has auxiliary maps of this name and a training image has none."""
     maps, index = plan.config.data.auxiliary_maps(name), plan.index
     if maps is not None and index.sizes is not None:
         used = {id for step in plan.scenario.steps for id in step.images}

@@ -1,4 +1,4 @@
-"""Evaluating a finished run's saved models again."""
+"""Evaluation of the saved steps of a run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
 from faircl.distributed import init_process_group, on_rank_zero
 from faircl.engine.evaluate import evaluate
-from faircl.engine.network import build_model, place
-from faircl.engine.runtime import make_fabric, only_first, process_settings
+from faircl.engine.network import build_model, move_to_device
+from faircl.engine.runtime import make_fabric, process_settings, rank_zero_reporter
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics
 from faircl.models.segmenter import Segmenter
@@ -34,13 +34,13 @@ def evaluate_again(
     root: Path | None = None,
     convention: ConventionName | None = None,
 ) -> list[StepMetrics]:
-    """Load each saved step (or one of them) and evaluate it.
+    """Load and evaluate all saved steps, or one of them.
 
-    ``root`` says where the data folder is now; ``convention`` scores by another convention than the run did. Under
-    torchrun all processes call it alike, and all return the result.
+    ``root`` is the data folder if it has moved; ``convention`` replaces the run's own. Under torchrun every process
+    makes the same call and returns the same metrics.
     """
     init_process_group()
-    reporter = only_first(reporter)
+    reporter = rank_zero_reporter(reporter)
     config = folder.config()
     if root is not None:
         if not isinstance(config.data, FileConfig):
@@ -54,11 +54,11 @@ def evaluate_again(
     warn_of_leaks(scenario, reporter)
     found = []
     with process_settings(config.train):
-        # Any device will do, whatever the run was trained on. Precision is that of the weights.
+        # The device need not be that of training; the precision is that of the saved weights.
         fabric = make_fabric(config.train.model_copy(update={"accelerator": "auto", "precision": "fp32"}))
         for one in steps:
             metrics = evaluate(
-                place(load_network(folder, config, one), fabric.device),
+                move_to_device(load_network(folder, config, one), fabric.device),
                 data,
                 split,
                 scenario,
@@ -74,9 +74,9 @@ def evaluate_again(
 
 
 def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
-    """Return the finished steps of a run as they are saved: all of them, or one.
+    """Return the numbers under which a run's finished steps are saved: all of them, or those of one step.
 
-    Joint training saves one step and shows it under the task's last number.
+    Joint training saves its only step as 0, but reports it as the last step of the task.
     """
     done = folder.finished_steps()
     if done == 0:
@@ -84,8 +84,8 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
     if step is None:
         return range(done)
     saved = folder.scenario()
-    shown = max((entry["step"] for entry in saved.get("classes", [])), default=0)
-    if len(saved.get("steps", [])) == 1 and step == shown:
+    reported = max((entry["step"] for entry in saved.get("classes", [])), default=0)
+    if len(saved.get("steps", [])) == 1 and step == reported:
         return [0]
     if not 0 <= step < done:
         raise UserError(f"The run {folder.path} has no step {step}; finished steps run from 0 to {done - 1}.")
@@ -102,33 +102,33 @@ def load_network(folder: RunFolder, config: RunConfig, step: int) -> Segmenter:
 def _scenario(
     folder: RunFolder, data: SegmentationData, reader: ReaderConfig, convention: Convention, reporter: Reporter
 ) -> Scenario:
-    """Return the run's scenario, with today's test images; training images are not needed."""
+    """Return the run's scenario with the test images that the data has now; training images are not read."""
     scenario = folder.load_scenario()
     if data.classes.names != scenario.classes.names or data.classes.background != scenario.classes.background:
         raise UserError(
-            f"The data's classes are not those {folder.path} was trained on: found {', '.join(data.classes.names)}; "
-            f"expected {', '.join(scenario.classes.names)}."
+            f"The data's classes are not those that {folder.path} was trained on: found "
+            f"{', '.join(data.classes.names)}; expected {', '.join(scenario.classes.names)}."
         )
     if scenario.by_domain:
-        return _with_what_is_there(folder, scenario, data, find_splits(reader, scenario.protocol).test)
+        _check_test_images(folder, scenario, data, find_splits(reader, scenario.protocol).test)
+        return scenario
     index = LabelIndex(tuple(data.ids(reader.test)), np.zeros((0, 0), np.int64))
-    if convention.seen_images_only:  # what they show matters then
+    if convention.seen_images_only:  # depends on the classes in each image
         index = on_rank_zero(lambda: index_labels(data, reader.test, reporter))
-    today = with_test_images(scenario, index, convention)
-    ran = CONVENTIONS[folder.config().eval.convention]
-    then, now = (len(made.steps[-1].test_images) for made in (scenario, today))
-    if ran == convention and [s.test_images for s in today.steps] != [s.test_images for s in scenario.steps]:
-        reporter.say(f"note: evaluating on {now} test images; {folder.path} was evaluated on other {then}")
-    return today
+    current = with_test_images(scenario, index, convention)
+    same_convention = CONVENTIONS[folder.config().eval.convention] == convention
+    if same_convention and [s.test_images for s in current.steps] != [s.test_images for s in scenario.steps]:
+        before, now = (len(made.steps[-1].test_images) for made in (scenario, current))
+        reporter.say(f"note: evaluating on {now} test images; {folder.path} was evaluated on {before} different ones")
+    return current
 
 
-def _with_what_is_there(folder: RunFolder, scenario: Scenario, data: SegmentationData, split: str) -> Scenario:
-    """Return a domain scenario as it was; its test images are part of one pool and must all be there."""
-    there = set(data.ids(split))
-    missing = [id for step in scenario.steps for id in step.test_images if id not in there]
+def _check_test_images(folder: RunFolder, scenario: Scenario, data: SegmentationData, split: str) -> None:
+    """Raise a UserError if a test image of a domain scenario is missing; these are chosen once, from all images."""
+    available = set(data.ids(split))
+    missing = [id for step in scenario.steps for id in step.test_images if id not in available]
     if missing:
         raise UserError(
-            f"{len(set(missing))} test images of {folder.path} are not in the data any more, {missing[0]} among them; "
-            "say with --root where they are."
+            f"{len(set(missing))} test images of {folder.path} are no longer in the data, {missing[0]} among them; "
+            "give the folder that holds them with --root."
         )
-    return scenario

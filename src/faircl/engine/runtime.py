@@ -1,4 +1,4 @@
-"""Fabric and the process-wide switches of a run."""
+"""The runtime of a run: Fabric, mixed precision, process-wide torch settings, out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -26,45 +26,46 @@ from faircl.progress import Reporter, SilentReporter
 _TRUE: dict[str, Literal["32-true", "64-true"]] = {"fp32": "32-true", "fp64": "64-true"}
 _MIXED: dict[str, Literal["bf16-mixed", "16-mixed"]] = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 
-_OPTIONS = inspect.signature(DistributedDataParallel.__init__).parameters  # newer torch tells start and forward apart
-_BUFFERS_STAY: dict[str, Any] = {
-    "forward_sync_buffers" if "forward_sync_buffers" in _OPTIONS else "broadcast_buffers": False
+_DDP_OPTIONS = inspect.signature(DistributedDataParallel.__init__).parameters
+# Newer releases of torch have one option for buffers at construction and one for buffers at every forward pass.
+_NO_BUFFER_SYNC: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _DDP_OPTIONS else "broadcast_buffers": False
 }
 
 
 class FullPrecisionLogits(MixedPrecision):
-    """Mixed precision with float32 logits; stages and embedding stay in 16 bits, and losses promote what they read."""
+    """Mixed precision with float32 logits; stages and embedding stay in 16 bits, and losses convert them as needed."""
 
     def convert_output(self, data: Any) -> Any:
-        """Promote the logits of a network's output."""
+        """Convert the logits of a network's output to float32."""
         return full_precision_logits(data) if isinstance(data, SegOutput) else super().convert_output(data)
 
 
 def full_precision_logits(output: SegOutput) -> SegOutput:
-    """Return an output whose logits are at least float32."""
+    """Return the output with logits in at least float32."""
     return output._replace(logits=at_least_float32(output.logits))
 
 
 def make_fabric(config: TrainConfig) -> Fabric:
-    """Return a Fabric for the device of this process, which has met all others that torchrun has started."""
+    """Return the Fabric of this process; under torchrun it has joined the process group."""
     cuda = torch.cuda.is_available()
     if config.accelerator == "cuda" and not cuda:
         raise UserError(
-            "train.accelerator is cuda, but torch sees no GPU; set it to cpu or auto ('faircl doctor' tells more)."
+            "train.accelerator is cuda, but torch sees no GPU; set it to cpu or auto (see 'faircl doctor' for details)."
         )
     on_gpu = cuda and config.accelerator != "cpu"
     if config.precision == "fp16" and not on_gpu:
         raise UserError("train.precision fp16 needs a GPU; on a CPU use bf16 or fp32.")
     device = "cuda" if on_gpu else "cpu"
-    arithmetic: dict[str, Any] = {"precision": _TRUE.get(config.precision)}
+    precision: dict[str, Any] = {"precision": _TRUE.get(config.precision)}
     plugins: list[Any] = []
     if config.precision in _MIXED:
-        arithmetic, plugins = {}, [FullPrecisionLogits(_MIXED[config.precision], device)]
-    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # it has advice on precision that is not ours
+        precision, plugins = {}, [FullPrecisionLogits(_MIXED[config.precision], device)]
+    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # hides its hints about precision
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Fabric warns of options that were chosen on purpose
+        warnings.simplefilter("ignore")  # Fabric warns about options that are intended here
         if launched_world_size() == world_size() == 1:
-            return Fabric(accelerator=device, devices=1, plugins=plugins, **arithmetic)
+            return Fabric(accelerator=device, devices=1, plugins=plugins, **precision)
         if on_gpu and local_world_size() > torch.cuda.device_count():
             raise UserError(
                 f"torchrun has started {local_world_size()} processes on this machine, but torch sees "
@@ -81,24 +82,24 @@ def make_fabric(config: TrainConfig) -> Fabric:
             accelerator=device,
             devices=local_world_size(),
             num_nodes=launched_world_size() // local_world_size(),
-            # Buffers are shared once at the end of a step, not at every forward pass.
-            strategy=DDPStrategy(gradient_as_bucket_view=True, **_BUFFERS_STAY),
+            # Buffers are broadcast once at the end of a step, not at every forward pass.
+            strategy=DDPStrategy(gradient_as_bucket_view=True, **_NO_BUFFER_SYNC),
             plugins=[*plugins, TorchElasticEnvironment()],
-            **arithmetic,
+            **precision,
         )
         fabric.launch()
     if config.threads:
-        torch.set_num_threads(config.threads)  # Fabric has its own idea of it
+        torch.set_num_threads(config.threads)  # Fabric has changed it
     return fabric
 
 
-def has_fused_optimizer(config: TrainConfig, fabric: Fabric) -> bool | None:
-    """Whether the optimiser is to be a fused one: on a GPU, but not with fp16, whose scaler must see the gradients."""
+def use_fused_optimizer(config: TrainConfig, fabric: Fabric) -> bool | None:
+    """Return True on a GPU, and None (torch's default) on a CPU and with fp16, whose scaler needs the gradients."""
     return True if fabric.device.type == "cuda" and config.precision != "fp16" else None
 
 
-def smallest_share(config: TrainConfig) -> int:
-    """Return the images of a batch that the process with the fewest has."""
+def smallest_local_batch(config: TrainConfig) -> int:
+    """Return the images per batch of the process that has the fewest."""
     if config.batch < world_size():
         raise UserError(
             f"train.batch is {config.batch}, which leaves some of the {world_size()} processes without an image; "
@@ -107,16 +108,16 @@ def smallest_share(config: TrainConfig) -> int:
     return config.batch // world_size()
 
 
-def only_first(reporter: Reporter) -> Reporter:
-    """Return the reporter on process 0, silence elsewhere."""
+def rank_zero_reporter(reporter: Reporter) -> Reporter:
+    """Return the reporter on rank 0 and a silent one on all other processes."""
     return reporter if rank() == 0 else SilentReporter()
 
 
 @contextmanager
 def process_settings(config: TrainConfig) -> Iterator[None]:
-    """Set thread count, determinism and default float type for a run and put them back afterwards."""
+    """Set torch's thread count, determinism and default dtype for a run; restore them afterwards."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    number = torch.get_default_dtype()
+    dtype = torch.get_default_dtype()
     if config.threads:
         torch.set_num_threads(config.threads)
     torch.use_deterministic_algorithms(config.deterministic)
@@ -127,14 +128,14 @@ def process_settings(config: TrainConfig) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
-        torch.set_default_dtype(number)
+        torch.set_default_dtype(dtype)
 
 
 @contextmanager
-def one_size(config: TrainConfig) -> Iterator[None]:
-    """Let cuDNN try its algorithms for a while: worth it for training windows, all of one size, not for whole images.
+def cudnn_benchmark(config: TrainConfig) -> Iterator[None]:
+    """Let cuDNN benchmark its algorithms, which pays off for training windows because they all have one size.
 
-    Which one it takes may differ between runs, so deterministic runs do without.
+    Off in deterministic runs: the choice of the algorithm may differ from run to run.
     """
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = not config.deterministic
@@ -145,15 +146,15 @@ def one_size(config: TrainConfig) -> Iterator[None]:
 
 
 @contextmanager
-def memory_in_words() -> Iterator[None]:
-    """Turn running out of memory, on a GPU or on a CPU, into a sentence; and a worker that the system has ended."""
+def explain_out_of_memory() -> Iterator[None]:
+    """Raise a UserError instead of an out-of-memory error, or of the error of a killed DataLoader worker."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if "DataLoader worker (pid" in str(error):  # raised wherever the signal of its end came in
+        if "DataLoader worker (pid" in str(error):  # raised by a signal handler, at any line
             raise UserError(
-                "A process that reads images has ended before its time, often because the machine ran out of memory; "
-                "lower train.workers or train.batch, set train.cache to none or disk, and go on with --resume. "
+                "A process that reads images was killed, often because the machine ran out of memory; lower "
+                "train.workers or train.batch, set train.cache to none or disk, and continue with --resume. "
                 "Finished steps are kept."
             ) from None
         gpu = isinstance(error, torch.OutOfMemoryError)
@@ -162,5 +163,5 @@ def memory_in_words() -> Iterator[None]:
         where = "The GPU" if gpu else "This machine"
         raise UserError(
             f"{where} has too little memory for this run; lower train.batch, train.crop, eval.batch or the network's "
-            "width, and raise optim.accumulate to keep the update's size. Finished steps are kept."
+            "width; raise optim.accumulate to keep the number of images per update. Finished steps are kept."
         ) from None

@@ -1,4 +1,4 @@
-"""One update of the network: forward and backward passes over its batches, then one step of the optimiser."""
+"""One update of the network: forward and backward passes over its micro-batches, then one optimiser step."""
 
 from __future__ import annotations
 
@@ -24,31 +24,34 @@ from faircl.models.segmenter import SegOutput
 
 
 class Update(NamedTuple):
-    """An update that was made, or is still being made by a device: its learning rate, terms and measures.
+    """An update: its learning rate, loss terms and measures. On a GPU it may still be running.
 
-    ``values`` holds the terms, then the measures, so that a device is waited for once; on their way from a GPU to the
-    host until they have ``arrived``.
+    ``values`` holds the terms followed by the measures, in one tensor on the host, so that one copy from the GPU is
+    enough; they are valid once the event ``copied`` has happened (None: at once).
     """
 
     step: int
     iteration: int
     lr: float
-    names: tuple[str, ...]
+    term_names: tuple[str, ...]
     values: Tensor
-    measured: tuple[str, ...] = ()
-    arrived: torch.cuda.Event | None = None
+    measure_names: tuple[str, ...] = ()
+    copied: torch.cuda.Event | None = None
 
     def terms(self) -> dict[str, float]:
-        """Wait for the terms alone."""
+        """Return the terms, after waiting for them."""
         return self.read()[0]
 
     def read(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Wait for terms and measures; stop at a term that is not finite, all processes together."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        values = self.values.tolist()
-        terms = dict(zip(self.names, values[: len(self.names)], strict=True))
-        measures = dict(zip(self.measured, values[len(self.names) :], strict=True))
+        """Return terms and measures, after waiting for them; raise a UserError if a term is not finite.
+
+        Values are the same on all processes, so all of them raise it.
+        """
+        if self.copied is not None:
+            self.copied.synchronize()
+        values, count = self.values.tolist(), len(self.term_names)
+        terms = dict(zip(self.term_names, values[:count], strict=True))
+        measures = dict(zip(self.measure_names, values[count:], strict=True))
         if not all(math.isfinite(value) for value in terms.values()):
             listed = ", ".join(f"{name} = {value:.6g}" for name, value in terms.items())
             raise UserError(
@@ -59,7 +62,7 @@ class Update(NamedTuple):
 
 
 class Updater:
-    """Trains a network that Fabric has set up, by a method's losses."""
+    """Updates a network that Fabric has set up, with the losses of a method."""
 
     def __init__(
         self,
@@ -75,18 +78,18 @@ class Updater:
         self.optimizer, self.schedule, self.config = optimizer, schedule, config
 
     def update(self, batches: Iterable[Batch], step: int, iteration: int, measure: bool = False) -> Update:
-        """Train on the next ``accumulate`` batches; the values are means over them and over processes.
+        """Train on the next ``optim.accumulate`` batches; values are means over them and over processes.
 
-        With ``measure`` the method's measures are taken too.
+        ``measure`` also computes the method's measures.
         """
-        parts: list[tuple[Terms, Terms]] = []
+        results: list[tuple[Terms, Terms]] = []
         lr = float(self.schedule.get_last_lr()[0])
         for number, batch in enumerate(islice(batches, self.config.accumulate), 1):
-            # Gradients meet those of the other processes once, after the last batch.
+            # DDP reduces the gradients over processes once, after the last batch.
             with self.fabric.no_backward_sync(self.network, enabled=number < self.config.accumulate):
-                parts.append(self._pass(batch, iteration, measure))
+                results.append(self._forward_backward(batch, iteration, measure))
         if self.config.clip > 0:
-            # Under fp16 an overflow is everyday business: the scaler skips that update.
+            # Under fp16 gradients may overflow; the scaler then skips the update.
             self.fabric.clip_gradients(
                 self.network, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
             )
@@ -94,18 +97,19 @@ class Updater:
         self.optimizer.zero_grad()
         self.schedule.step()
         self.method.after_update(iteration)
-        terms, measures = (_means([part[k] for part in parts]) for k in (0, 1))
+        terms, measures = (_means([result[k] for result in results]) for k in (0, 1))
         values = global_sum(torch.stack([*terms.values(), *measures.values()])) / world_size()
-        values, arrived = sent_to_host(values)
-        return Update(step, iteration, lr, tuple(terms), values, tuple(measures), arrived)
+        values, copied = copy_to_host_async(values)
+        return Update(step, iteration, lr, tuple(terms), values, tuple(measures), copied)
 
-    def _pass(self, batch: Batch, iteration: int, measure: bool) -> tuple[Terms, Terms]:
-        """One forward and backward pass; return terms and measures."""
+    def _forward_backward(self, batch: Batch, iteration: int, measure: bool) -> tuple[Terms, Terms]:
+        """Run the forward and backward pass of one batch; return terms and measures."""
         needs = self.method.needs
-        out = only_needed(self.network(batch.image, attentions=needs.attentions), needs)
+        out = drop_undeclared_stages(self.network(batch.image, attentions=needs.attentions), needs)
         old = None
         if self.teacher is not None:
-            old = only_needed(without_gradient(self.fabric, self.teacher, batch.image, needs.attentions), needs)
+            old = forward_without_grad(self.fabric, self.teacher, batch.image, needs.attentions)
+            old = drop_undeclared_stages(old, needs)
         with torch.no_grad():
             targets = self.method.targets(batch, out, old)
         terms = self.method.losses(batch, out, old, targets)
@@ -118,39 +122,43 @@ class Updater:
         return {name: value.detach() for name, value in terms.items()}, measures
 
 
-def only_needed(output: SegOutput, needs: Needs) -> SegOutput:
-    """Leave out stages that a method does not declare: a replayed network has none, so no other may show them."""
+def drop_undeclared_stages(output: SegOutput, needs: Needs) -> SegOutput:
+    """Return the output without stages if the method does not declare them, as under CUDA graphs."""
     return output if needs.stages else output._replace(stages=())
 
 
-def sent_to_host(values: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """Send values to the host: who reads them then waits for them alone, and not for what comes after them."""
+def copy_to_host_async(values: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """Start a copy to the host; return the copy and the CUDA event of its end.
+
+    Waiting for the event does not wait for work that is queued on the GPU after it. Tensors on a CPU are returned as
+    they are, with None.
+    """
     if values.device.type != "cuda":
         return values, None
     host = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
-    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrived.record()
-    return host, arrived
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+    return host, copied
 
 
-def _means(parts: list[Terms]) -> Terms:
+def _means(results: list[Terms]) -> Terms:
     """Average every value over batches."""
-    return {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
+    return {name: torch.stack([result[name] for result in results]).mean() for name in results[0]}
 
 
-def without_gradient(fabric: Fabric, model: nn.Module, image: Tensor, attentions: bool = False) -> SegOutput:
-    """Run a network in the run's precision, outside Fabric's wrapping; the output is as with it."""
+def forward_without_grad(fabric: Fabric, model: nn.Module, image: Tensor, attentions: bool = False) -> SegOutput:
+    """Run a network that Fabric has not wrapped, in the run's precision and without gradients."""
     with torch.no_grad(), fabric.autocast():
         out: SegOutput = model(image, attentions=attentions)
     return full_precision_logits(out)
 
 
-def one_behind(updates: Iterable[Update]) -> Iterator[Update]:
-    """Yield every update once the next one is under way: reading its values then keeps no device waiting."""
-    held = None
+def delay_by_one(updates: Iterable[Update]) -> Iterator[Update]:
+    """Yield each update after the next one has been issued, so that the GPU has work while its values are read."""
+    previous = None
     for update in updates:
-        if held is not None:
-            yield held
-        held = update
-    if held is not None:
-        yield held
+        if previous is not None:
+            yield previous
+        previous = update
+    if previous is not None:
+        yield previous

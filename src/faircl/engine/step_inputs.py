@@ -1,0 +1,111 @@
+"""Inputs of a step: its number of updates, its batches, the method's context, and the scan of whole images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from lightning_fabric import Fabric
+
+from faircl.acceleration import fused
+from faircl.distributed import rank_slice
+from faircl.engine.plan import Plan
+from faircl.engine.update import forward_without_grad
+from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.batch import Batch
+from faircl.loading.inputs import training_batches
+from faircl.loading.samplers import Order, RareClassOrder, ShuffledOrder, StepBatchSampler, Stream
+from faircl.loading.step_dataset import Augmentation, StepDataset
+from faircl.loading.whole_images import WholeImages, same_size_batches
+from faircl.methods.base import Method, ScannedBatch, StepContext
+from faircl.models.segmenter import Segmenter
+from faircl.progress import Reporter
+
+
+def step_iterations(plan: Plan, step: int) -> int:
+    """Return the number of updates of a step: ⌈epochs · images / (batch · accumulate)⌉."""
+    c = plan.config.train
+    epochs = c.epochs if step == 0 or c.later_epochs is None else c.later_epochs
+    return math.ceil(epochs * len(plan.scenario.steps[step].images) / (c.batch * plan.config.optim.accumulate))
+
+
+def step_batches(
+    plan: Plan, step: int, method: Method, assigned: AssignedLabels | None, device: torch.device, reporter: Reporter
+) -> Iterator[Batch]:
+    """Return all training batches of a step, augmented and on the device; each process gets its share of every batch.
+
+    ``assigned`` are the labels that the method assigned to unlabelled pixels before the step.
+    """
+    config, memory = plan.config, plan.memories[step]
+    c = config.train
+    dataset = StepDataset(
+        data=plan.data,
+        split=plan.splits.train,
+        images=(*plan.scenario.steps[step].images, *memory.images),
+        table=plan.scenario.train_table(step),
+        assigned=assigned,
+        augmentation=Augmentation(c.crop, c.scale, c.flip, c.jitter),
+        seed=config.seed,
+        step=step,
+        auxiliary=config.data.auxiliary_maps(method.needs.auxiliary_map),
+        tables=memory.tables(plan.scenario, step),
+    )
+    order = StepBatchSampler(batch_streams(plan, step), step_iterations(plan, step) * config.optim.accumulate)
+    return training_batches(dataset, order, c, device, reporter)
+
+
+def batch_streams(plan: Plan, step: int) -> list[Stream]:
+    """Return the streams that fill a batch: images of the step and, if there is a replay memory, images of it."""
+    batch, balance, seed = plan.config.train.batch, plan.config.balance, plan.config.seed
+    images, memory = len(plan.scenario.steps[step].images), len(plan.memories[step].images)
+    replayed = min(max(round(plan.config.memory.share * batch), 1), batch - 1) if memory else 0
+    order: Order = ShuffledOrder(images, seed, ("shuffle", step))
+    if balance.sampling == "rare":
+        counts = plan.label_counts(step)[:, int(plan.scenario.background) :]
+        if counts.any():  # a domain may show nothing but background
+            order = RareClassOrder(counts, balance.temperature, seed, step)
+    streams = [Stream(order, batch - replayed)]
+    if replayed:
+        streams.append(Stream(ShuffledOrder(memory, seed, ("memory", step)), replayed, images))
+    return streams
+
+
+def step_context(
+    plan: Plan, step: int, model: Segmenter, method: Method, fabric: Fabric, reporter: Reporter
+) -> StepContext:
+    """Return what a method is told about a step."""
+    scenario, counts = plan.scenario, plan.label_counts(step)
+    return StepContext(
+        step=step,
+        old_classes=scenario.channels(step - 1),
+        classes=scenario.channels(step),
+        background=scenario.background,
+        unlabelled=scenario.unlabelled,
+        domain=step > 0 and scenario.by_domain,
+        seed=plan.config.seed,
+        model=model,
+        label_pixels=torch.from_numpy(counts.sum(0)),
+        label_images=torch.from_numpy((counts > 0).sum(0)),
+        pixels=plan.pixels(step),
+        scan=partial(scan_images, plan, step, model, method, fabric, reporter),
+    )
+
+
+def scan_images(
+    plan: Plan, step: int, model: Segmenter, method: Method, fabric: Fabric, reporter: Reporter
+) -> Iterator[ScannedBatch]:
+    """Run the model, with its weights at the time of the call, over this process's share of the step's whole images."""
+    images = tuple(rank_slice(plan.scenario.steps[step].images))
+    table, tables = plan.scenario.train_table(step), plan.memories[step].tables(plan.scenario, step)
+    whole = WholeImages(plan.data, plan.splits.train, images, table, tables=tables)
+    with fused(model), reporter.task(f"step {step} scan", len(images)) as task:
+        for group in same_size_batches(whole, plan.config.eval.batch, plan.config.train.workers):
+            image = torch.stack([item.image for item in group]).to(fabric.device)
+            labels = torch.stack([item.labels for item in group]).to(fabric.device).long()
+            dtype = torch.get_default_dtype()
+            output = forward_without_grad(fabric, model, image.to(dtype) / 255, method.needs.attentions)
+            yield ScannedBatch([item.id for item in group], labels, output)
+            for _ in group:
+                task.advance()
