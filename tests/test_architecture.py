@@ -2,12 +2,14 @@
 
 import ast
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from import_graph import circles, module_imports, package_graph, package_of
 
-SOURCE = Path(__file__).parents[1] / "src" / "faircl"
+ROOT = Path(__file__).parents[1]
+DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "faircl"
 PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
 MODULES_AT_MOST, LINES_AT_MOST = 25, 350
 FORBIDDEN = {
@@ -65,6 +67,32 @@ def test_a_package_begins_with_one_sentence(package):
     text = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
     first = text.split("\n\n")[0].replace("\n", " ")
     assert re.fullmatch(r"[A-Z](?:(?!\. ).)+\.", first), first
+
+
+# ---- the page
+
+
+@pytest.fixture(scope="module")
+def script():
+    """The script that draws docs/architecture.md."""
+    spec = spec_from_file_location("make_architecture", DOCS / "make_architecture.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_the_table_of_packages(script):
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- packages:start -->\n(.*?)<!-- packages:end -->", page, re.S)
+    assert found
+    assert found[1].strip() == script.table(), "run: python docs/make_architecture.py"
+
+
+def test_the_picture_shows_every_package(script):
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", (DOCS / "images/packages.svg").read_text(encoding="utf-8"))
+    assert sorted(texts) == script.packages(), "run: python docs/make_architecture.py"
 
 
 # ---- the graph itself
