@@ -133,6 +133,8 @@ class MixTransformer(nn.Module):
             num_labels=1,
         )
         self.stages: Any = SegformerModel(config).stages
+        # Read here: during training the projections may be replaced by parallel branches, which have no stride.
+        self.strides: list[int] = [stage.patch_embeddings.proj.stride[0] for stage in self.stages]
         for stage in self.stages:
             stage.reshape = False  # _tokens_to_map reshapes without a copy
         replace_stochastic_depth(self.blocks())
@@ -162,8 +164,8 @@ class MixTransformer(nn.Module):
 
     def _forward_stages(self, image: Tensor) -> tuple[Tensor, ...]:
         x, stages = image, []
-        for stage in self.stages:
-            height = -(-x.shape[-2] // stage.patch_embeddings.proj.stride[0])
+        for stage, stride in zip(self.stages, self.strides, strict=True):
+            height = -(-x.shape[-2] // stride)
             x = _tokens_to_map(stage(x), height)
             stages.append(x)
         return tuple(stages)
