@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from faircl.bench import step as bench
-from faircl.bench.step import WARM, BenchSize, bench_step
+from faircl.bench.step import bench_step
+from faircl.bench.updates import WARMUP_UPDATES, BenchSize
 from faircl.config.run import resolve
 from faircl.engine.update import Updater
 from faircl.registry import METHODS
@@ -68,13 +68,13 @@ def settled(monkeypatch, around):
     update, made = Updater.update, []
 
     def watched(self, batches, step, number, measure=False):
-        if step == 0 or number <= WARM:
+        if step == 0 or number <= WARMUP_UPDATES:
             return update(self, batches, step, number, measure)
         made.append(number)
         with around:
             return update(self, batches, step, number, measure)
 
-    monkeypatch.setattr(bench.Updater, "update", watched)
+    monkeypatch.setattr(Updater, "update", watched)
     return made
 
 
@@ -114,7 +114,7 @@ def test_no_number_of_an_update_is_waited_for(method, monkeypatch, silent):
     waits = Waits(monkeypatch)
     made = settled(monkeypatch, waits)
     time_a_step(method, silent)
-    assert made == [WARM + 1, WARM + 2, WARM + 3, WARM + 4]
+    assert made == [WARMUP_UPDATES + 1, WARMUP_UPDATES + 2, WARMUP_UPDATES + 3, WARMUP_UPDATES + 4]
     assert waits.found == []
 
 
@@ -131,4 +131,4 @@ def test_a_gpu_is_not_waited_for(method, graphs, monkeypatch, silent):
 
     made = settled(monkeypatch, Asked())
     time_a_step(method, silent, f"train.graphs={graphs}")
-    assert made == [WARM + 1, WARM + 2, WARM + 3, WARM + 4]
+    assert made == [WARMUP_UPDATES + 1, WARMUP_UPDATES + 2, WARMUP_UPDATES + 3, WARMUP_UPDATES + 4]
