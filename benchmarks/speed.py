@@ -27,7 +27,7 @@ DEEPLAB, SEGFORMER = "{name: deeplabv3, backbone: resnet101, stride: 16}", "{nam
 CLASSES, SIZES = (
     (151, 21, 1000),
     (512, 256, 768, 1024),
-)  # all classes at the first size, all sizes at the first number of classes
+)  # all classes at the first size, and vice versa
 GIB = 2**30
 
 

@@ -1,4 +1,4 @@
-"""What ``bench_evaluation`` measures: the class of every pixel three ways, and the count of a confusion matrix."""
+"""``bench_evaluation``: three implementations of the argmax, two of the confusion matrix."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def test_rows(silent):
     argmax, counts = [*PREDICTIONS], [*COUNTERS]
     assert [(row.work, row.way) for row in rows] == [
         *((ARGMAX, way) for way in argmax * 2),
-        *((COUNTS, way) for way in counts),  # once: strides are nothing to it
+        *((COUNTS, way) for way in counts),  # once: the stride does not matter
     ]
     assert [row.stride for row in rows] == [4] * 3 + [2] * 3 + [None] * 2
     for row in rows:

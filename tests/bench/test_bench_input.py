@@ -1,4 +1,4 @@
-"""``faircl bench input``: rows for every way to read, beside a plain loader."""
+"""``faircl bench input``: a row for every way to read, and one for the plain loader."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def rows():
     found, size = bench_input(TINY, [0], SilentReporter())
     assert size > 300
     assert os.environ.get(CACHE_VARIABLE) == before
-    assert sorted(cache_folder().rglob("*")) == kept  # the user's cache holds nothing of it
+    assert sorted(cache_folder().rglob("*")) == kept  # nothing was added to the user's cache
     return found
 
 
@@ -44,7 +44,7 @@ def test_bytes_are_those_of_the_types_sent(rows):
     each = {row.way: 1e6 * row.megabytes_per_second / row.crops_per_second for row in rows}
     assert each[PLAIN] == pytest.approx(16 * 16 * (3 * 4 + 8))
     assert each["decode"] == each["cache memory"] == pytest.approx(16 * 16 * 4)
-    assert each["augment device"] < 30 * 40 * 4  # no window shows more than its image
+    assert each["augment device"] < 30 * 40 * 4  # a window is no larger than its image
 
 
 def test_the_plain_loader_gives_normalised_crops_and_their_masks():

@@ -1,4 +1,4 @@
-"""What ``bench_loss`` measures: three ways to one loss, their times, errors against float64, the least time."""
+"""``bench_loss``: times of three implementations, errors against float64, the roofline."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_errors_are_those_of_rounding(precision, rounding, silent):
 
 
 def test_fp16_keeps_the_gradients_of_large_batches(silent):
-    """Unscaled, gradients of a mean over 2^17 pixels would vanish among half's smallest numbers."""
+    """Without scaling, gradients of a mean over 2^17 pixels would underflow in float16."""
     row = timed(ProblemSize(4, 256, 2, 2), precision="fp16", silent=silent)[0]
     assert row.gradient_error < 1e-3
 
@@ -131,7 +131,7 @@ def test_reasons(error, words):
     assert bench_timing.failure_reason(error) == words
 
 
-# ---- the least time
+# ---- the roofline
 
 
 def test_roofline_is_the_slower_of_memory_and_exponentials():
@@ -153,7 +153,7 @@ def test_only_the_fused_loss_has_a_roofline(monkeypatch, silent):
 
 
 class Gpu:
-    """Properties as torch gives them."""
+    """Device properties with the attributes that torch provides."""
 
     multi_processor_count = 132
 
@@ -234,7 +234,7 @@ def test_a_watch_without_marks_has_no_laps():
 def test_logits_and_labels():
     size = ProblemSize(classes=6, size=40, stride=16, batch=3)
     logits, labels = random_logits(size, torch.bfloat16, CPU), random_labels(size, CPU)
-    assert (logits.shape, logits.dtype) == ((3, 6, 3, 3), torch.bfloat16)  # a last, partial cell counts
+    assert (logits.shape, logits.dtype) == ((3, 6, 3, 3), torch.bfloat16)  # rounded up
     assert (labels.shape, labels.dtype) == ((3, 40, 40), torch.int64)
     assert set(labels.unique().tolist()) == {0, 1, 2, 3, 4, 5, IGNORE}
     assert 0.02 < (labels == IGNORE).double().mean() < 0.1

@@ -1,4 +1,4 @@
-"""What ``bench_step`` times: whole updates of a later step, with everything FairCL does at work."""
+"""``bench_step`` times whole updates of a later step, with all terms of FairCL active."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def config(*settings, batch=2, crop=64):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Every call of FairCL.losses: what it returned and how the method stood."""
+    """Every call of FairCL.losses: its result and the state of the method."""
     seen, losses = [], FairCL.losses
 
     def watched(self, batch, out, old, targets):
@@ -62,7 +62,7 @@ def test_the_timed_updates_have_every_term_every_prototype_and_assigned_labels(c
     assert {call["classes"] for call in first} == {4}
     assert {call["old"] for call in later} == {4}
     timed = later[-FEW.iterations :]
-    assert len(timed) < len(later)  # some updates warm up
+    assert len(timed) < len(later)  # the first ones are warm-up
     for call in timed:
         assert call["training"]
         assert call["classes"] == 6
@@ -116,7 +116,7 @@ def test_methods_see_the_same_images(calls, silent, monkeypatch):
 
 
 class Clock:
-    """A clock that moves with updates alone: 20 ms for one of plain training, 50 ms for one of FairCL."""
+    """A fake clock: 20 ms for an update of fine-tuning, 50 ms for one of FairCL."""
 
     def __init__(self, monkeypatch):
         self.now, self.updates = 0.0, []

@@ -1,4 +1,4 @@
-"""No update waits for the device: the host would stop issuing work, and the GPU stand still, at every one of them."""
+"""No update synchronises with the GPU, which would leave it without work until the host issues more."""
 
 import pytest
 import torch
@@ -26,15 +26,15 @@ READING = ("tolist", "cpu", "numpy", "__array__")
 
 
 class Waits(TorchDispatchMode):
-    """Lists what would make a GPU's host wait: numbers that are read, and sizes that depend on values.
+    """Lists operations that synchronise with a GPU: reading values, and sizes that depend on values.
 
-    Copies from the host cannot be seen on a CPU; a GPU sees them, below.
+    Copies from the host cannot be detected on a CPU; the test on a GPU detects them.
     """
 
     def __init__(self, monkeypatch):
         super().__init__()
         self.found, self.on = [], False
-        for name in READING:  # what is no operation of its own on a CPU
+        for name in READING:  # on a CPU these dispatch no operation
             monkeypatch.setattr(torch.Tensor, name, self._noted(name, getattr(torch.Tensor, name)))
 
     def _noted(self, name, original):
@@ -64,7 +64,7 @@ class Waits(TorchDispatchMode):
 
 
 def settled(monkeypatch, around):
-    """Have ``around`` about the updates of a later step that come once tables are made and kernels compiled."""
+    """Run the updates of a later step that follow the warm-up inside the context manager ``around``."""
     update, made = Updater.update, []
 
     def watched(self, batches, step, number, measure=False):
