@@ -4,10 +4,10 @@
 
 ``--root`` is CamVid in its 11-class form as a folder data set (images/, masks/, classes.txt with background first);
 ``--weights`` a folder with resnet50_imagenet.safetensors (a v1 ResNet: stride on the first 1×1) and
-mobilenet_v2_imagenet.safetensors, under torchvision's names. The networks are DeepLabV3+; six classes are learned
-first, then five; joint training has the epochs of the two steps together. Settings were taken as they are:
-none was chosen by looking at these results. Runs that are finished are read, not trained again. Seconds and images per
-second are those of training alone, with ``--jobs`` runs side by side.
+mobilenet_v2_imagenet.safetensors, with torchvision's parameter names. The networks are DeepLabV3+; six classes are
+learned first, then five; joint training has the epochs of both steps together. No setting was tuned on these results.
+Finished runs are read, not trained again. Seconds and images per second are those of training alone, with ``--jobs``
+runs at a time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the demo claims, checked on three seeds.
+"""Check the claims of the demo on three seeds.
 
     python benchmarks/demo_claims.py --out runs/claims
 
-Trains (or reads, where they are finished) the demo's four runs on seeds 0, 1 and 2, fits a linear classifier of
-pixel colours to the same scenes, prints the table and every claim with its figures, and exits with 1 if one fails.
+Trains the demo's four runs on seeds 0, 1 and 2, or reads them if they are finished; fits a linear classifier of pixel
+colours to the same scenes; prints the table and every claim with its figures; exits with 1 if a claim fails.
 """
 
 from __future__ import annotations

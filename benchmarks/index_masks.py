@@ -1,8 +1,8 @@
-"""Indexing 10,000 masks of 500×375, against decoding them alone, on the same cores.
+"""Time of indexing 10,000 masks of 500×375, compared with decoding alone on the same cores.
 
-Both sides use the same processes, which import NumPy and Pillow and start fresh: one reads and counts, the other reads
-each file and decodes it to an array of ids, or to a Pillow picture and no further. Files are read once
-beforehand, so that neither side waits for the disk. The second time the counts come from the cache.
+Both use newly started worker processes that import NumPy and Pillow. Indexing reads and counts; the baselines read each
+file and decode it to an array of ids, or only to a Pillow image. All files have been read once before, so the disk
+does not matter. The second indexing reads the counts from the cache.
 
     python benchmarks/index_masks.py
 """
@@ -33,7 +33,7 @@ CLASSES, HEIGHT, WIDTH = 21, 375, 500
 
 
 class DecodingData(FolderData):
-    """A folder whose masks are decoded and not counted."""
+    """A folder data set whose masks are decoded but not counted."""
 
     def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
         """Decode to an array of ids."""
@@ -41,15 +41,15 @@ class DecodingData(FolderData):
 
 
 class LoadingData(FolderData):
-    """A folder whose masks are loaded by Pillow and no further."""
+    """A folder data set whose masks are only loaded by Pillow."""
 
     def count_mask(self, split: str, id: str, data: bytes) -> MaskCounts:
-        """Load a picture."""
+        """Load a Pillow image."""
         return MaskCounts(np.array(decode_raster(data, self.root, "mask").size), 0, (0, 0))
 
 
 def write_masks(root: Path, count: int, seed: int = 0) -> None:
-    """Write palette PNGs of wavy regions, about as large as Pascal VOC's."""
+    """Write palette PNGs of wavy regions, of about the file size of Pascal VOC's masks."""
     rng = np.random.default_rng(seed)
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     (root / "masks/train").mkdir(parents=True)
@@ -63,9 +63,9 @@ def write_masks(root: Path, count: int, seed: int = 0) -> None:
     (root / "classes.txt").write_text("\n".join(names), encoding="utf-8")
 
 
-def look(kind: str, root: Path) -> float:
-    """Seconds in which the processes read all masks and do their part."""
-    import index_masks  # this file: what lies in __main__ cannot be sent to another process
+def decode_seconds(kind: str, root: Path) -> float:
+    """Return the seconds in which the worker processes read all masks with a baseline class."""
+    import index_masks  # this file: classes of __main__ cannot be pickled for another process
 
     started = time.perf_counter()
     data = getattr(index_masks, kind)(root)
@@ -76,12 +76,12 @@ def look(kind: str, root: Path) -> float:
 
 
 def index(root: Path, cache: Path) -> dict[str, float]:
-    """Index as every command does, in a process of its own; return its seconds and its memory with its workers'."""
+    """Index as every command does, in a process of its own; return seconds and peak memory, its own and a worker's."""
     program = (
         "import json, resource, sys, time\n"
         "from faircl.readers.folder import FolderData\n"
         "from faircl.data.label_index import index_labels\n"
-        "started = time.perf_counter()  # as on the other side, which has imported all this too\n"
+        "started = time.perf_counter()  # after the imports, as for the baselines\n"
         "index = index_labels(FolderData(sys.argv[1]), 'train')\n"
         "seconds = time.perf_counter() - started\n"
         "own, most = (resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, "
@@ -113,7 +113,7 @@ def main() -> None:
             shutil.rmtree(Path(temporary) / "cache", ignore_errors=True)
             first = index(root, Path(temporary) / "cache")
             second = index(root, Path(temporary) / "cache")
-            rows.append((first, second, look("DecodingData", root), look("LoadingData", root)))
+            rows.append((first, second, decode_seconds("DecodingData", root), decode_seconds("LoadingData", root)))
         report(rows)
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/method_claims.py --out runs/methods --jobs 2
 
-Trains (or reads, where they are finished) every recipe ``demo-steps…``, several at a time on one thread each, prints
-the table of ``faircl compare`` and every claim with its figures, and exits with 1 if one fails.
+Trains every recipe ``demo-steps…``, or reads its run if it is finished, several at a time on one thread each; prints
+the table of ``faircl compare`` and every claim with its figures; exits with 1 if a claim fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> int:
     known = {recipe.removeprefix("demo-steps").removeprefix("-") or "faircl": recipe for recipe in recipes()}
     chosen = {name: recipe for name, recipe in known.items() if not options.only or name in options.only}
     todo = [(recipe, options.out / f"{name}-{seed}", seed) for seed in options.seeds for name, recipe in chosen.items()]
-    todo.sort(key=lambda one: not any(word in one[0] for word in ("sats", "segformer", "rcil")))  # the longest first
+    todo.sort(key=lambda one: not any(word in one[0] for word in ("sats", "segformer", "rcil")))  # longest runs first
     with ThreadPoolExecutor(options.jobs) as pool:
         failed = [text for text in pool.map(lambda one: train(*one), todo) if text]
     print("\n".join(failed))
@@ -52,7 +52,7 @@ def recipes() -> list[str]:
 
 
 def train(recipe: str, out: Path, seed: int) -> str:
-    """Train a run that is not finished yet; return what went wrong, or nothing."""
+    """Train a run unless it is finished; return the error message, or an empty string."""
     command = [sys.executable, "-m", "faircl", "train", recipe, "--out", str(out), "--resume"]
     settings = [f"seed={seed}", "train.threads=1", "train.accelerator=cpu"]
     done = subprocess.run(
@@ -62,7 +62,7 @@ def train(recipe: str, out: Path, seed: int) -> str:
 
 
 def table(names: list[str], options: argparse.Namespace) -> list[bool]:
-    """Print a table of methods, and the claims about them; return which hold."""
+    """Print the table of some methods and the claims about them; return for each claim whether it holds."""
     runs = [f"{name}={options.out / f'{name}-{seed}'}" for name in names for seed in options.seeds]
     compare = [sys.executable, "-m", "faircl", "compare", *runs]
     print(subprocess.run(compare, capture_output=True, text=True, check=True).stdout)

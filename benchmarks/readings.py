@@ -1,9 +1,9 @@
-"""Every reading of FairCL on the demo's scenes: one setting changed at a time, several seeds.
+"""Ablation of FairCL's settings on the demo's scenes: one setting changed at a time, several seeds.
 
     python benchmarks/readings.py --out runs/readings --jobs 2
 
-Runs that are finished are read, not trained again. Prints a markdown table: means over the seeds, and the spread of
-``all`` between them. One thread per run, so that the numbers do not depend on the machine's cores.
+Finished runs are read, not trained again. Prints a Markdown table: means over the seeds, and the standard deviation of
+``all`` between them. One thread per run, so that the numbers do not depend on the number of cores.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What this trainer's speed is said to be, on one GPU, checked: the loss, the step, the input side.
+"""Check the claimed speed on one GPU: loss, training step, data loading.
 
     python benchmarks/speed.py --out runs/speed
 
-Runs ``faircl bench`` for every part (or reads what an earlier call has left in the folder), prints tables and every
-claim with its figures, and exits with 1 if one fails. Peers are timed in the same run as what is compared with them.
-The limits are those of an H200 with 16 cores; batch 24 of 512×512, 151 classes, bf16. Parts may be run one by one
-(``--part loss``).
+Runs ``faircl bench`` for every part, or reads the results that an earlier call left in the folder; prints tables and
+every claim with its figures; exits with 1 if a claim fails. Baselines are timed in the same run as the code that is
+compared with them. The limits hold for an H200 with 16 cores; batch 24 of 512×512, 151 classes, bf16. ``--part loss``
+runs a single part.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ Rows = list[dict[str, Any]]
 Claim = tuple[bool, str]
 
 DEEPLAB, SEGFORMER = "{name: deeplabv3, backbone: resnet101, stride: 16}", "{name: segformer, variant: b3}"
-CLASSES, SIZES = (151, 21, 1000), (512, 256, 768, 1024)  # all classes at the first size, all sizes at the first number
+CLASSES, SIZES = (
+    (151, 21, 1000),
+    (512, 256, 768, 1024),
+)  # all classes at the first size, and vice versa
 GIB = 2**30
 
 
 def commands(out: Path, rounds: int, workers: int) -> dict[str, list[str]]:
-    """Return what is run for every part."""
+    """Return the arguments of ``faircl bench`` for every part."""
     steps = ["--method", "faircl", "--iterations", "10", "--rounds", str(rounds), "--peer", "eager"]
     blocks = [*steps, "--set", "train.compile=true"]
     steps += ["--method", "plop"]
@@ -56,57 +59,57 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=16, help="processes of the input side")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        print("These claims are about a GPU, and torch sees none here.", file=sys.stderr)
+        print("These claims need a GPU, but torch sees none here.", file=sys.stderr)
         return 1
     options.out.mkdir(parents=True, exist_ok=True)
-    holds = []
+    passed = []
     for part, command in commands(options.out, options.rounds, options.workers).items():
         if options.part and part not in options.part:
             continue
-        found = timed(options.out / f"{part}.json", command)
-        if found is None:
+        result = run_bench(options.out / f"{part}.json", command)
+        if result is None:
             return 1
-        print(f"\n## {part}: faircl bench {' '.join(command)}\n\n{about(found['environment'])}\n")
-        print(table(found["rows"]))
-        for right, text in CLAIMS.get(part, no_claims)(found["rows"]):
-            print(f"- {'holds' if right else 'FAILS'}: {text}", flush=True)
-            holds.append(right)
-    return 0 if all(holds) else 1
+        print(f"\n## {part}: faircl bench {' '.join(command)}\n\n{hardware(result['environment'])}\n")
+        print(markdown_table(result["rows"]))
+        for holds, text in CLAIMS.get(part, no_claims)(result["rows"]):
+            print(f"- {'holds' if holds else 'FAILS'}: {text}", flush=True)
+            passed.append(holds)
+    return 0 if all(passed) else 1
 
 
-def timed(path: Path, command: list[str]) -> dict[str, Any] | None:
-    """Return what a command has found, now or in an earlier call; None, and words, where it has failed."""
+def run_bench(path: Path, command: list[str]) -> dict[str, Any] | None:
+    """Run a benchmark and save its JSON, or read the saved one; print a message and return None if it fails."""
     if not path.exists():
         done = subprocess.run(
             [sys.executable, "-m", "faircl", "bench", *command, "--json"], stdout=subprocess.PIPE, text=True
         )
         if done.returncode:
-            print(f"faircl bench {command[0]} has failed; its words are above.", file=sys.stderr)
+            print(f"faircl bench {command[0]} has failed; see its message above.", file=sys.stderr)
             return None
         path.write_text(done.stdout, encoding="utf-8")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
 
 
-def about(facts: dict[str, Any]) -> str:
-    words = (facts["gpu"], f"{facts['cpu']}, {facts['cores']} cores", f"torch {facts['torch']}")
-    return ", ".join([*words, f"commit {facts['commit'] or 'unknown'}"])
+def hardware(environment: dict[str, Any]) -> str:
+    parts = [environment["gpu"], environment["cpu"], f"{environment['cores']} cores", f"torch {environment['torch']}"]
+    return ", ".join([*parts, f"commit {environment['commit'] or 'unknown'}"])
 
 
-def table(rows: Rows) -> str:
-    """Return rows as Markdown, without columns that say the same everywhere or nothing at all."""
+def markdown_table(rows: Rows) -> str:
+    """Return the rows as a Markdown table, without columns that have the same value in all rows."""
     keys = [key for key in rows[0] if len({json.dumps(row[key]) for row in rows}) > 1]
-    lines = [keys, ["---"] * len(keys), *([short(row[key]) for key in keys] for row in rows)]
+    lines = [keys, ["---"] * len(keys), *([format_value(row[key]) for key in keys] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def short(value: object) -> str:
+def format_value(value: object) -> str:
     if isinstance(value, list):
-        return " to ".join(short(one) for one in value)
+        return " to ".join(format_value(one) for one in value)
     return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# What is claimed
+# The claims
 
 
 def no_claims(rows: Rows) -> Iterator[Claim]:
@@ -114,13 +117,13 @@ def no_claims(rows: Rows) -> Iterator[Claim]:
 
 
 def loss_claims(rows: Rows) -> Iterator[Claim]:
-    for stride, part in ((16, 40), (4, 8)):
-        fused, peer = (the(rows, stride=stride, loss=loss) for loss in ("fused", "interpolate + cross_entropy"))
-        ms = fused["milliseconds"], peer["milliseconds"]
+    for stride, factor in ((16, 40), (4, 8)):
+        fused, plain = (find_row(rows, stride=stride, loss=loss) for loss in ("fused", "interpolate + cross_entropy"))
+        ms = fused["milliseconds"], plain["milliseconds"]
         if None in ms:
-            yield False, f"stride {stride}: not timed ({fused['note'] or peer['note']})"
+            yield False, f"stride {stride}: not timed ({fused['note'] or plain['note']})"
             continue
-        yield ms[0] <= ms[1] / part, f"stride {stride}: {ms[0]:.2f} ms are at most 1/{part} of {ms[1]:.1f} ms"
+        yield ms[0] <= ms[1] / factor, f"stride {stride}: {ms[0]:.2f} ms are at most 1/{factor} of {ms[1]:.1f} ms"
         for name, limit in (("loss_error", 1e-5), ("gradient_error_fp32", 1e-5), ("gradient_error", 2.5e-3)):
             yield fused[name] <= limit, f"stride {stride}: {name} {fused[name]:.1e} is at most {limit:g}"
         yield fused["repeatable"] is True, f"stride {stride}: the gradient repeats bit for bit"
@@ -130,7 +133,7 @@ def loss_claims(rows: Rows) -> Iterator[Claim]:
 
 
 def cost_claims(rows: Rows) -> Iterator[Claim]:
-    """Memory of the fused loss: the small gradient in bf16 and its four parts in float32, a few numbers per pixel."""
+    """Memory of the fused loss: the gradient in bf16 and four float32 parts of it, and a few numbers per pixel."""
     for row in rows:
         if row["loss"] == "fused":
             if row["extra_gib"] is None:
@@ -138,9 +141,9 @@ def cost_claims(rows: Rows) -> Iterator[Claim]:
                 continue
             pixels = row["batch"] * row["size"] ** 2
             logits = row["batch"] * row["classes"] * (-(-row["size"] // row["stride"])) ** 2
-            most = (18 * logits + 24 * pixels) / GIB
-            what = f"{row['classes']} classes, {row['size']}×{row['size']}: {row['extra_gib']:.3f} GiB"
-            yield row["extra_gib"] <= most, f"{what} are at most 18 bytes per small logit and 24 per pixel, {most:.3f}"
+            limit = (18 * logits + 24 * pixels) / GIB
+            used = f"{row['classes']} classes, {row['size']}×{row['size']}: {row['extra_gib']:.3f} GiB"
+            yield row["extra_gib"] <= limit, f"{used} are at most 18 bytes per logit and 24 per pixel, {limit:.3f}"
 
 
 def deeplab_claims(rows: Rows) -> Iterator[Claim]:
@@ -165,8 +168,8 @@ def step_claims(rows: Rows) -> Iterator[Claim]:
 
 
 def input_claims(rows: Rows) -> Iterator[Claim]:
-    """Windows resampled on the GPU, as one would set it where the cores are short; the default's speed is said too."""
-    speed, default = (the(rows, way=way)["crops_per_second"] for way in ("augment device", "decode"))
+    """Speed with resampling on the GPU, the setting for few cores; the text also gives the speed of the default."""
+    speed, default = (find_row(rows, way=way)["crops_per_second"] for way in ("augment device", "decode"))
     text = f"augment device: {speed:.0f} crops per second from JPEGs are at least 2000 (by default {default:.0f})"
     yield speed >= 2000, text
 
@@ -180,20 +183,20 @@ CLAIMS: dict[str, Callable[[Rows], Iterator[Claim]]] = {
 }
 
 
-def the(rows: Rows, **wanted: object) -> dict[str, Any]:
-    """Return the one row with some entries."""
-    (found,) = (row for row in rows if all(row[key] == value for key, value in wanted.items()))
-    return found
+def find_row(rows: Rows, **wanted: object) -> dict[str, Any]:
+    """Return the only row with these entries."""
+    (row,) = (row for row in rows if all(row[key] == value for key, value in wanted.items()))
+    return row
 
 
 def faster(rows: Rows, peer: str, factor: float) -> Claim:
-    own, other = (the(rows, method=method)["images_per_second"] for method in ("faircl", peer))
+    own, other = (find_row(rows, method=method)["images_per_second"] for method in ("faircl", peer))
     return own >= factor * other, f"FairCL's {own:.1f} images/s are {own / other:.2f}, at least {factor} × {peer}'s"
 
 
-def within(rows: Rows, what: str, other: str, factor: float) -> Claim:
-    own, theirs = (the(rows, method=method)[what] for method in ("faircl", other))
-    return own <= factor * theirs, f"FairCL's {what} {own:.2f} is {own / theirs:.3f}, at most {factor} × {other}'s"
+def within(rows: Rows, key: str, other: str, factor: float) -> Claim:
+    own, theirs = (find_row(rows, method=method)[key] for method in ("faircl", other))
+    return own <= factor * theirs, f"FairCL's {key} {own:.2f} is {own / theirs:.3f}, at most {factor} × {other}'s"
 
 
 if __name__ == "__main__":

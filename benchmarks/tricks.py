@@ -27,7 +27,8 @@ configure_allocator()
 import torch  # noqa: E402
 
 from faircl.acceleration import FUSIONS, accelerated, cuda_graphs  # noqa: E402
-from faircl.bench import step as bench  # noqa: E402
+from faircl.bench import updates as bench  # noqa: E402
+from faircl.bench.timing import free_memory  # noqa: E402
 from faircl.config.run import parse_config  # noqa: E402
 from faircl.engine.network import build_model  # noqa: E402
 from faircl.engine.runtime import make_fabric, process_settings  # noqa: E402
@@ -130,8 +131,8 @@ def main() -> None:
         with patched(variant.changes), process_settings(config.train):
             fabric = make_fabric(config.train)
             network = build_model(config, pretrained=False)
-            timed = bench._time_method(config, "faircl", network, fabric, size, ConsoleReporter())
-        bench._let_go(fabric.device)
+            timed = bench.time_method(config, "faircl", network, fabric, size, ConsoleReporter())
+        free_memory(fabric.device)
         rows.append({"off": name, "milliseconds": 1e3 * timed.seconds, "peak_gib": timed.peak / 2**30})
         print(json.dumps(rows[-1]), flush=True)
         found = {"model": options.model, "environment": environment(), "rows": rows}

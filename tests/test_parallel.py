@@ -8,24 +8,18 @@ from faircl.parallel import available_cores, thread_pool
 
 
 def test_an_error_cancels_work_that_has_not_begun():
-    started, error = [], threading.Event()
-
-    def work(item):
-        started.append(item)
-        error.wait(10)
-
-    futures = []
+    futures, release = [], threading.Event()
 
     def fail():
         with thread_pool() as pool:
-            futures.extend(pool.submit(work, item) for item in range(50 * available_cores()))
-            error.set()
+            futures.extend(pool.submit(release.wait, 10) for _ in range(3 * available_cores()))
+            threading.Timer(0.2, release.set).start()  # after the error, while the pool shuts down
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
     assert all(future.done() for future in futures)
-    assert sum(future.cancelled() for future in futures) == len(futures) - len(started)
+    assert sum(future.cancelled() for future in futures) == 2 * available_cores()
 
 
 def test_results_keep_their_order():

@@ -101,7 +101,7 @@ MODELS = Registry(
         "deeplabv3": "faircl.models.deeplabv3:DeepLabV3",
         "deeplabv3plus": "faircl.models.deeplabv3:DeepLabV3Plus",
         "segformer": "faircl.models.segformer:SegFormer",
-        "timm": "faircl.models.timm_features:Timm",
+        "timm": "faircl.models.timm_backbone:Timm",
         "vit": "faircl.models.vit:ViT",
     },
 )

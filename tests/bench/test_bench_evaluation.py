@@ -1,11 +1,11 @@
-"""What ``bench_evaluation`` measures: the class of every pixel three ways, and the count of a confusion matrix."""
+"""``bench_evaluation``: three implementations of the argmax, two of the confusion matrix."""
 
 import pytest
 import torch
 
 from faircl.bench import evaluation as bench
 from faircl.bench.evaluation import ARGMAX, COUNTERS, COUNTS, PREDICTIONS, bench_evaluation, bincount, confusion
-from faircl.bench.timing import ProblemSize
+from faircl.bench.problem_size import ProblemSize
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 
@@ -19,7 +19,7 @@ def test_rows(silent):
     argmax, counts = [*PREDICTIONS], [*COUNTERS]
     assert [(row.work, row.way) for row in rows] == [
         *((ARGMAX, way) for way in argmax * 2),
-        *((COUNTS, way) for way in counts),  # once: strides are nothing to it
+        *((COUNTS, way) for way in counts),  # once: the stride does not matter
     ]
     assert [row.stride for row in rows] == [4] * 3 + [2] * 3 + [None] * 2
     for row in rows:
@@ -34,11 +34,11 @@ def test_rows(silent):
 
 def test_wrong_classes_and_counts_are_seen(monkeypatch, silent):
     def half(logits, size):
-        found = bench.at_once(logits, size)
+        found = bench.interpolate_argmax(logits, size)
         found[:1] = (found[:1] + 1) % logits.shape[1]  # one of two images
         return found
 
-    monkeypatch.setattr(bench, "PREDICTIONS", {"right": bench.at_once, "half": half})
+    monkeypatch.setattr(bench, "PREDICTIONS", {"right": bench.interpolate_argmax, "half": half})
     monkeypatch.setattr(bench, "COUNTERS", {"right": bincount, "none": lambda p, t, c: torch.zeros(c, c).long()})
     assert [row.equal for row in bench_evaluation([TINY], 1, silent())] == [1, 0.5, 1, 0]
 
@@ -64,7 +64,9 @@ def test_no_room_is_a_note(monkeypatch, silent):
     def full(logits, size):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(bench, "PREDICTIONS", {"interpolate + argmax": full, "image by image": bench.by_image})
+    monkeypatch.setattr(
+        bench, "PREDICTIONS", {"interpolate + argmax": full, "image by image": bench.interpolate_argmax_by_image}
+    )
     first, second, *_ = bench_evaluation([TINY], 1, silent())
     assert (first.milliseconds, first.ratio, first.equal, first.note) == (None, None, None, "out of memory")
     assert second.milliseconds > 0

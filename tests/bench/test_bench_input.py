@@ -1,4 +1,4 @@
-"""``faircl bench input``: rows for every way to read, beside a plain loader."""
+"""``faircl bench input``: a row for every way to read, and one for the plain loader."""
 
 import json
 import os
@@ -6,11 +6,13 @@ import os
 import pytest
 import torch
 
-from faircl.bench import input as bench
-from faircl.bench.input import PLAIN, WAYS, InputSize, PlainDataset, bench_input
+from faircl.bench import synthetic_images
+from faircl.bench.input import PLAIN, SCALE, WAYS, InputSize, bench_input
+from faircl.bench.plain_loader import PlainDataset
 from faircl.data.cache_files import CACHE_VARIABLE, cache_folder
 from faircl.errors import UserError
 from faircl.progress import SilentReporter
+from faircl.readers.folder import FolderData
 
 TINY = InputSize(images=3, width=40, height=30, size=16, batch=2, seconds=0.01)
 on_cpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has a row of its own")
@@ -23,7 +25,7 @@ def rows():
     found, size = bench_input(TINY, [0], SilentReporter())
     assert size > 300
     assert os.environ.get(CACHE_VARIABLE) == before
-    assert sorted(cache_folder().rglob("*")) == kept  # the user's cache holds nothing of it
+    assert sorted(cache_folder().rglob("*")) == kept  # nothing was added to the user's cache
     return found
 
 
@@ -44,13 +46,13 @@ def test_bytes_are_those_of_the_types_sent(rows):
     each = {row.way: 1e6 * row.megabytes_per_second / row.crops_per_second for row in rows}
     assert each[PLAIN] == pytest.approx(16 * 16 * (3 * 4 + 8))
     assert each["decode"] == each["cache memory"] == pytest.approx(16 * 16 * 4)
-    assert each["augment device"] < 30 * 40 * 4  # no window shows more than its image
+    assert each["augment device"] < 30 * 40 * 4  # a window is no larger than its image
 
 
 def test_the_plain_loader_gives_normalised_crops_and_their_masks():
-    with bench._written(TINY, SilentReporter()) as root:
-        data = bench.FolderData(root)
-        plain = PlainDataset(data, tuple(data.ids("train")), 16)
+    with synthetic_images.written_images(TINY.on_disk, SilentReporter()) as root:
+        data = FolderData(root)
+        plain = PlainDataset(data, tuple(data.ids("train")), 16, SCALE)
         image, mask = plain[len(plain) - 1]
         assert (image.shape, image.dtype) == ((3, 16, 16), torch.float32)
         assert (mask.shape, mask.dtype) == ((16, 16), torch.int64)
@@ -60,7 +62,7 @@ def test_the_plain_loader_gives_normalised_crops_and_their_masks():
 
 @pytest.mark.parametrize(("noise", "bits"), [(9.0, 2.4), (5.0, 1.6)])
 def test_noise_decides_how_large_files_are(noise, bits):
-    with bench._written(InputSize(images=1, noise=noise), SilentReporter()) as root:
+    with synthetic_images.written_images(InputSize(images=1, noise=noise).on_disk, SilentReporter()) as root:
         (image,), (mask,) = ((root / kind).rglob("00000.*") for kind in ("images", "masks"))
         assert 8 * image.stat().st_size / (683 * 512) == pytest.approx(bits, abs=0.1)
         assert 5_000 < mask.stat().st_size < 40_000
@@ -104,6 +106,6 @@ def test_a_full_disk_is_a_sentence(monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bench, "_scene", full)
+    monkeypatch.setattr(synthetic_images, "draw_image", full)
     with pytest.raises(UserError, match=r"Cannot write the images to be read to .*: No space left on device"):
         bench_input(TINY, [0], SilentReporter())

@@ -1,25 +1,17 @@
-"""What ``bench_loss`` measures: three ways to one loss, their times, errors against float64, the least time."""
+"""``bench_loss``: times of three implementations, errors against float64, the roofline."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from faircl.bench import loss as bench
+from faircl.bench import roofline as bench_roofline
 from faircl.bench import timing as bench_timing
-from faircl.bench.loss import (
-    BY_IMAGE,
-    FUSED,
-    LOSSES,
-    PEER,
-    DeviceSpeed,
-    LossCost,
-    LossOptions,
-    bench_loss,
-    reference,
-    roofline,
-)
+from faircl.bench.loss import BASELINE, BY_IMAGE, FUSED, LOSSES, LossCost, LossOptions, bench_loss, reference
 from faircl.bench.plots import write_loss_costs
-from faircl.bench.timing import ProblemSize, Stopwatch, Timed, measure, random_labels, random_logits, size_grid
+from faircl.bench.problem_size import ProblemSize, random_labels, random_logits, size_grid
+from faircl.bench.roofline import DeviceSpeed, roofline
+from faircl.bench.timing import Stopwatch, Timed, measure
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.losses.cross_entropy import upsampled_cross_entropy
@@ -36,7 +28,7 @@ def timed(*sizes, silent, **options):
 @on_cpu
 def test_rows_of_every_loss(silent):
     rows = timed(TINY, ProblemSize(3, 8, 8, 1), silent=silent)
-    assert [row.loss for row in rows] == [PEER, BY_IMAGE, FUSED] * 2
+    assert [row.loss for row in rows] == [BASELINE, BY_IMAGE, FUSED] * 2
     assert [(row.classes, row.size, row.stride, row.batch) for row in rows[2:4]] == [(5, 12, 4, 2), (3, 8, 8, 1)]
     for row in rows:
         assert row.milliseconds == pytest.approx(row.forward_milliseconds + row.backward_milliseconds)
@@ -59,7 +51,7 @@ def test_errors_are_those_of_rounding(precision, rounding, silent):
 
 
 def test_fp16_keeps_the_gradients_of_large_batches(silent):
-    """Unscaled, gradients of a mean over 2^17 pixels would vanish among half's smallest numbers."""
+    """Without scaling, gradients of a mean over 2^17 pixels would underflow in float16."""
     row = timed(ProblemSize(4, 256, 2, 2), precision="fp16", silent=silent)[0]
     assert row.gradient_error < 1e-3
 
@@ -73,7 +65,10 @@ def test_without_comparison(silent):
 def test_a_wrong_loss_has_large_errors(monkeypatch, silent):
     draw = torch.Generator().manual_seed(0)
     wrong = {**LOSSES, FUSED: lambda z, y: 1.5 * upsampled_cross_entropy(z, y) + 0 * z.sum()}
-    changing = {**wrong, BY_IMAGE: lambda z, y: bench.peer(z + torch.randn(z.shape, generator=draw).to(z), y)}
+    changing = {
+        **wrong,
+        BY_IMAGE: lambda z, y: bench.interpolated_cross_entropy(z + torch.randn(z.shape, generator=draw).to(z), y),
+    }
     monkeypatch.setattr(bench, "LOSSES", changing)
     right, noisy, fused = timed(precision="fp32", silent=silent)
     assert right.gradient_error < 1e-6
@@ -96,9 +91,9 @@ def test_a_loss_without_room_is_a_row_with_a_note(monkeypatch, silent):
     def full(logits, target):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 100 GiB.")
 
-    monkeypatch.setattr(bench, "LOSSES", {**LOSSES, PEER: full})
+    monkeypatch.setattr(bench, "LOSSES", {**LOSSES, BASELINE: full})
     peer, by_image, fused = timed(silent=silent)
-    assert peer == LossCost(PEER, 5, 12, 4, 2, note="out of memory")
+    assert peer == LossCost(BASELINE, 5, 12, 4, 2, note="out of memory")
     for row in (by_image, fused):
         assert row.milliseconds > 0
         assert row.ratio is None
@@ -136,7 +131,7 @@ def test_reasons(error, words):
     assert bench_timing.failure_reason(error) == words
 
 
-# ---- the least time
+# ---- the roofline
 
 
 def test_roofline_is_the_slower_of_memory_and_exponentials():
@@ -146,7 +141,7 @@ def test_roofline_is_the_slower_of_memory_and_exponentials():
     assert roofline(size, 2, DeviceSpeed(1e6, 1e12)) == pytest.approx(1e3 * moved / 1e6)
     assert roofline(size, 2, DeviceSpeed(1e12, 1e6)) == pytest.approx(1e3 * powers / 1e6)
     assert roofline(size, 2, DeviceSpeed(1e12, None)) is None
-    assert roofline(size, 2, bench.device_speed(CPU)) is None
+    assert roofline(size, 2, bench_roofline.device_speed(CPU)) is None
 
 
 def test_only_the_fused_loss_has_a_roofline(monkeypatch, silent):
@@ -158,7 +153,7 @@ def test_only_the_fused_loss_has_a_roofline(monkeypatch, silent):
 
 
 class Gpu:
-    """Properties as torch gives them."""
+    """Device properties with the attributes that torch provides."""
 
     multi_processor_count = 132
 
@@ -174,11 +169,11 @@ def test_the_clock_is_the_highest_known(monkeypatch):
     properties = {"found": Gpu(1_980_000)}
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties["found"])
     monkeypatch.setattr(torch.cuda, "clock_rate", lambda device: 345)
-    assert bench._clock(CPU) == pytest.approx(1.98e9)
+    assert bench_roofline._clock(CPU) == pytest.approx(1.98e9)
     properties["found"] = Gpu()
-    assert bench._clock(CPU) == pytest.approx(345e6)
+    assert bench_roofline._clock(CPU) == pytest.approx(345e6)
     monkeypatch.setattr(torch.cuda, "clock_rate", unknown)
-    assert bench._clock(CPU) is None
+    assert bench_roofline._clock(CPU) is None
 
 
 # ---- times
@@ -239,7 +234,7 @@ def test_a_watch_without_marks_has_no_laps():
 def test_logits_and_labels():
     size = ProblemSize(classes=6, size=40, stride=16, batch=3)
     logits, labels = random_logits(size, torch.bfloat16, CPU), random_labels(size, CPU)
-    assert (logits.shape, logits.dtype) == ((3, 6, 3, 3), torch.bfloat16)  # a last, partial cell counts
+    assert (logits.shape, logits.dtype) == ((3, 6, 3, 3), torch.bfloat16)  # rounded up
     assert (labels.shape, labels.dtype) == ((3, 40, 40), torch.int64)
     assert set(labels.unique().tolist()) == {0, 1, 2, 3, 4, 5, IGNORE}
     assert 0.02 < (labels == IGNORE).double().mean() < 0.1
@@ -304,10 +299,10 @@ def drawn(path, *rows, classes=151, size=256):
 
 
 def test_the_plot_names_losses_sizes_and_what_found_no_room(tmp_path):
-    rows = [row(PEER, 21, 256, 3.0, 1.5), row(PEER, 151, 256, 20.0, 9.0), row(PEER, 151, 512, None, None)]
+    rows = [row(BASELINE, 21, 256, 3.0, 1.5), row(BASELINE, 151, 256, 20.0, 9.0), row(BASELINE, 151, 512, None, None)]
     rows += [row(FUSED, 21, 256, 0.3, 0.01), row(FUSED, 151, 256, 2.0, 0.05), row(FUSED, 151, 512, 8.0, 0.2)]
     text = drawn(tmp_path / "cost.svg", *rows)
-    for words in (PEER, FUSED, "out of memory", "Cross-entropy on a device", "at 256×256 pixels", "at 151 classes"):
+    for words in (BASELINE, FUSED, "out of memory", "Cross-entropy on a device", "at 256×256 pixels", "at 151 classes"):
         assert f">{words}" in text or words in text
     for tick in ("21", "151", "256", "512"):
         assert f">{tick}</text>" in text
@@ -333,5 +328,5 @@ def test_a_plot_of_nothing_but_failures(tmp_path):
 def test_the_peer_is_not_asked_for_more_than_32_bits_count():
     logits, target = torch.empty((24, 1000, 32, 32), device="meta"), torch.empty((24, 512, 512), device="meta")
     with pytest.raises(bench.TooLarge) as caught:
-        bench.peer(logits, target)
+        bench.interpolated_cross_entropy(logits, target)
     assert bench_timing.failure_reason(caught.value) == "too large for torch"

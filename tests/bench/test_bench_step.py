@@ -1,12 +1,14 @@
-"""What ``bench_step`` times: whole updates of a later step, with everything FairCL does at work."""
+"""``bench_step`` times whole updates of a later step, with all terms of FairCL active."""
 
 import pytest
 import torch
 from grids import grid
 
 from faircl.bench import step as bench
+from faircl.bench import updates
 from faircl.bench.peers import make_plain_update
-from faircl.bench.step import BenchSize, StepTime, Timed, bench_step
+from faircl.bench.step import StepTime, bench_step
+from faircl.bench.updates import BenchSize, UpdateCost
 from faircl.config.run import resolve
 from faircl.engine.network import build_model
 from faircl.engine.runtime import make_fabric
@@ -29,7 +31,7 @@ def config(*settings, batch=2, crop=64):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Every call of FairCL.losses: what it returned and how the method stood."""
+    """Every call of FairCL.losses: its result and the state of the method."""
     seen, losses = [], FairCL.losses
 
     def watched(self, batch, out, old, targets):
@@ -61,7 +63,7 @@ def test_the_timed_updates_have_every_term_every_prototype_and_assigned_labels(c
     assert {call["classes"] for call in first} == {4}
     assert {call["old"] for call in later} == {4}
     timed = later[-FEW.iterations :]
-    assert len(timed) < len(later)  # some updates warm up
+    assert len(timed) < len(later)  # the first ones are warm-up
     for call in timed:
         assert call["training"]
         assert call["classes"] == 6
@@ -118,7 +120,7 @@ def test_methods_see_the_same_images(calls, silent, monkeypatch):
 
 
 class Clock:
-    """A clock that moves with updates alone: 20 ms for one of plain training, 50 ms for one of FairCL."""
+    """A fake clock: 20 ms for an update of fine-tuning, 50 ms for one of FairCL."""
 
     def __init__(self, monkeypatch):
         self.now, self.updates = 0.0, []
@@ -131,7 +133,7 @@ class Clock:
             return made
 
         monkeypatch.setattr(Updater, "update", counted)
-        monkeypatch.setattr(bench, "_now", lambda device: self.now)
+        monkeypatch.setattr(updates, "synchronized_time", lambda device: self.now)
 
 
 @grid("iterations", [1, 4])
@@ -147,8 +149,8 @@ def test_the_time_is_that_of_whole_updates(iterations, silent, monkeypatch):
 
 def test_rows_are_medians_and_ratios_to_the_first():
     timed = {
-        "plain": [Timed(seconds, 2 * 2**30, 1, 0) for seconds in (0.4, 0.1, 0.2)],
-        "ours": [Timed(seconds, 3 * 2**30, 2, 7) for seconds in (0.5, 0.3, 0.9)],
+        "plain": [UpdateCost(seconds, 2 * 2**30, 1, 0) for seconds in (0.4, 0.1, 0.2)],
+        "ours": [UpdateCost(seconds, 3 * 2**30, 2, 7) for seconds in (0.5, 0.3, 0.9)],
     }
     name = "small width=8 embedding=8"
     first, second = bench._rows(config("optim.accumulate=3", batch=4), 99, timed, "plain", memory=True)
@@ -160,9 +162,9 @@ def test_rows_are_medians_and_ratios_to_the_first():
 
 def test_speed_is_against_the_plain_eager_step():
     timed = {
-        "plain eager": [Timed(0.6, 0, 1, 0)],
-        "plain compiled": [Timed(0.3, 0, 1, 0)],
-        "ours": [Timed(0.2, 0, 1, 0)],
+        "plain eager": [UpdateCost(0.6, 0, 1, 0)],
+        "plain compiled": [UpdateCost(0.3, 0, 1, 0)],
+        "ours": [UpdateCost(0.2, 0, 1, 0)],
     }
     rows = list(bench._rows(config(), 99, timed, "ours", memory=False))
     assert [row.speed for row in rows] == pytest.approx([1, 2, 3])
@@ -172,17 +174,17 @@ def test_speed_is_against_the_plain_eager_step():
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["small", "{name: segformer, variant: b0}"])
 def test_the_plain_peer_makes_real_updates(model, silent, monkeypatch):
-    updates, make_plain_update = [], bench.make_plain_update
+    losses = []
 
     def watched(*args):
         update = make_plain_update(*args)
-        return lambda: updates.append(update()) or updates[-1]
+        return lambda: losses.append(update()) or losses[-1]
 
-    monkeypatch.setattr(bench, "make_plain_update", watched)
+    monkeypatch.setattr(updates, "make_plain_update", watched)
     rows = bench_step([config(f"model={model}")], METHODS, FEW, silent(), ["eager"])
     assert [row.method for row in rows] == ["plain eager", "plain", "ours"]
-    assert len(updates) == bench.WARM + FEW.iterations
-    assert updates[-1] < updates[0]  # the one batch is learned
+    assert len(losses) == updates.WARMUP_UPDATES + FEW.iterations
+    assert losses[-1] < losses[0]  # the one batch is learned
     assert rows[0].speed == 1
 
 
@@ -192,9 +194,9 @@ def test_methods_take_turns(silent, monkeypatch):
 
     def fake(config, name, model, fabric, size, reporter):
         order.append(name)
-        return Timed(next(taken), 0, 1, 0)
+        return UpdateCost(next(taken), 0, 1, 0)
 
-    monkeypatch.setattr(bench, "_time_method", fake)
+    monkeypatch.setattr(bench, "time_method", fake)
     plain, ours = bench_step([config()], METHODS, BenchSize(4, 6, 1, 3), silent())
     assert order == ["finetune", "faircl"] * 3
     assert (plain.milliseconds, plain.spread) == (2000, (1000, 3000))
@@ -203,14 +205,14 @@ def test_methods_take_turns(silent, monkeypatch):
 
 @pytest.mark.slow
 def test_parameters_are_those_after_growing(silent, monkeypatch):
-    counts, run = [], bench._run
+    counts, run_step = [], updates.run_step
 
     def watched(config, method, model, *rest, **named):
-        result = run(config, method, model, *rest, **named)
+        result = run_step(config, method, model, *rest, **named)
         counts.append((model.classifier.classes, sum(p.numel() for p in model.parameters())))
         return result
 
-    monkeypatch.setattr(bench, "_run", watched)
+    monkeypatch.setattr(updates, "run_step", watched)
     rows = bench_step([config(), config("model.width=16")], METHODS, FEW, silent())
     assert [classes for classes, _ in counts] == [4, 6] * 4
     assert [row.parameters for row in rows] == [count for _, count in counts[1::2]]
@@ -227,19 +229,19 @@ def test_parameters_are_those_after_growing(silent, monkeypatch):
     ],
 )
 def test_rows_name_the_network(model, label):
-    (row,) = bench._rows(config(f"model={model}"), 9, {"plain": [Timed(1.0, 0, 1, 0)]}, "plain", memory=False)
+    (row,) = bench._rows(config(f"model={model}"), 9, {"plain": [UpdateCost(1.0, 0, 1, 0)]}, "plain", memory=False)
     assert row.model == label
 
 
 @pytest.mark.slow
 def test_a_network_is_timed_from_its_first_weights_every_time(silent, monkeypatch):
-    starts, time_method = [], bench._time_method
+    starts, time_method = [], bench.time_method
 
     def watched(config, name, model, *rest):
         starts.append({key: value.clone() for key, value in model.state_dict().items()})
         return time_method(config, name, model, *rest)
 
-    monkeypatch.setattr(bench, "_time_method", watched)
+    monkeypatch.setattr(bench, "time_method", watched)
     chosen = config()
     bench_step([chosen], METHODS, BenchSize(4, 6, 1, 2), silent())
     expected = build_model(chosen).state_dict()
@@ -257,7 +259,7 @@ def test_a_step_needs_old_and_new_classes(old, classes):
 
 
 def test_a_network_that_cannot_train_is_refused_before_it_is_timed(silent, monkeypatch):
-    monkeypatch.setattr(bench, "_time_method", lambda *_: pytest.fail("timed"))
+    monkeypatch.setattr(bench, "time_method", lambda *_: pytest.fail("timed"))
     with pytest.raises(UserError, match="cannot train on batches of 1 windows of 8x8"):
         bench_step([config(batch=1, crop=8)], METHODS, FEW, silent())
 
@@ -293,7 +295,7 @@ def test_a_step_that_cannot_be_compiled_is_a_sentence():
         raise RuntimeError("no compiler\nfound")
 
     with pytest.raises(UserError, match="no compiler found; leave --peer compiled out"):
-        bench._try_compiling(fails)
+        updates.compile_update(fails)
 
 
 def test_a_plain_step_that_torch_would_count_wrong_is_refused():

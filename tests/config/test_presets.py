@@ -245,4 +245,4 @@ def test_a_fitted_network_is_built_with_blocks_to_compute_twice():
     fitted, _, _ = fit(config(16), "8gb")
     blocks = list(build_model(fitted).blocks())
     assert blocks
-    assert all(isinstance(block, checkpointing._Forgetful) for block in blocks)
+    assert all(isinstance(block, checkpointing._CheckpointedBlock) for block in blocks)

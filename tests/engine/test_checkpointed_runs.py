@@ -1,4 +1,4 @@
-"""Runs that compute the backbone's activations twice: the same run, whenever that is switched on."""
+"""Gradient checkpointing does not change a run, also if it is switched on or off on resuming."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def close(found, expected):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """Blocks that were run with their activations forgotten."""
+    """One entry per block that was run with checkpointing."""
     count, plain = [], checkpointing.checkpoint
     monkeypatch.setattr(checkpointing, "checkpoint", lambda *a, **k: [count.append(1), plain(*a, **k)][1])
     return count
@@ -33,7 +33,7 @@ def passes(monkeypatch):
 
 def test_the_run_is_the_same(tiny_train, tiny_run, tmp_path, passes):
     folder = tiny_train(tmp_path / "run", "train.checkpointing=true")
-    assert len(passes) == 2 * (1 + len(folder.records("train")))  # two blocks: once on shapes alone, then every batch
+    assert len(passes) == 2 * (1 + len(folder.records("train")))  # two blocks: once in check_network, then every batch
     close(states(folder), states(tiny_run))
     start = build_model(tiny_run.config()).state_dict()
     assert not torch.equal(states(folder)[0]["backbone.stage4.0.0.weight"], start["backbone.stage4.0.0.weight"])
@@ -52,5 +52,5 @@ def test_a_run_is_resumed_either_way(begun, resumed, tiny_train, tiny_run, silen
     folder = tiny_train(tmp_path / "run", f"train.checkpointing={resumed}", resume=True)
     assert bool(passes) == (resumed == "true")
     assert folder.finished_steps() == 2
-    assert folder.config().train.checkpointing == (begun == "true")  # the record of how it was begun
+    assert folder.config().train.checkpointing == (begun == "true")  # the saved configuration is that of the first call
     close(states(folder), states(tiny_run))

@@ -1,4 +1,4 @@
-"""A run over cities: 21 of them, two images each, all classes at every step."""
+"""A run over domain steps: 21 cities, two images each, all classes at every step."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def city_root(tmp_path_factory):
 
 @pytest.fixture
 def city_train(city_root, tiny_train):
-    """Train a tiny run on the cities; settings given later win."""
+    """Train a tiny run on the cities; later settings override earlier ones."""
 
     def run(out, *settings, task="1-1", protocol="plop", **more):
         data = f"data={{name: cityscapes, root: '{city_root}'}}"
@@ -65,7 +65,7 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
     assert records[5]["miou"]["new"] is None  # a domain step has no new class
     assert "step 20: munster" in "\n".join(reporter.said)
 
-    parts = shutil.copytree(whole.path, tmp_path / "parts")  # as a process leaves it that is killed at step 18
+    parts = shutil.copytree(whole.path, tmp_path / "parts")  # the state after a process was killed at step 18
     for step in (18, 19, 20):
         shutil.rmtree(parts / f"steps/{step}")
     kept = [line for line in (parts / "metrics.jsonl").read_text().splitlines() if json.loads(line)["step"] < 18]
@@ -78,7 +78,7 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
     reporter = silent()
     again = evaluate_again(whole, reporter, step=20)[0].to_json()
     assert again["classes"] == records[20]["classes"]
-    assert reporter.said == [warning]  # an evaluation says it too
+    assert reporter.said == [warning]  # evaluation repeats the warning
 
 
 @grid(

@@ -1,4 +1,4 @@
-"""Evaluation at every image's own size, against a plain loop; and evaluating a run again."""
+"""Evaluation at the size of each image, compared with a plain loop; evaluation of saved runs."""
 
 import shutil
 
@@ -24,7 +24,7 @@ SIZES = ((24, 40), (24, 40), (33, 17), (48, 48), (9, 21), (48, 48))
 
 @pytest.fixture
 def mixed(tmp_path):
-    """Images of different sizes, some with void, in three classes and background."""
+    """Images of different sizes with ignored pixels, three classes and background."""
     rng = np.random.default_rng(0)
     for split in ("train", "test"):
         for k, (height, width) in enumerate(SIZES):
@@ -40,7 +40,7 @@ def mixed(tmp_path):
 
 
 def plain_counts(model, data, scenario, step) -> np.ndarray:
-    """One image and one pixel at a time."""
+    """Count one image and one pixel at a time."""
     counts = np.zeros((scenario.channels(step),) * 2, np.int64)
     for id in scenario.steps[step].test_images:
         sample = data.read("test", id)
@@ -69,17 +69,17 @@ def test_images_of_different_sizes_equal_a_plain_loop(mixed, step, silent):
     for size in (3, 1)[: step + 1]:
         model.classifier.grow(size)
         torch.nn.init.normal_(model.classifier.heads[-1].weight)
-    model(torch.rand(4, 3, 32, 32))  # running statistics of their own
+    model(torch.rand(4, 3, 32, 32))  # changes the running statistics
     metrics = evaluate(model, mixed, "test", scenario, step, batch=1, workers=0, reporter=silent())
     examples = predict_masks(model, mixed, "test", scenario.steps[step].test_images[:4], scenario)
-    assert model.training  # as it was found
+    assert model.training  # the mode is restored
     counts = plain_counts(model.eval(), mixed, scenario, step)
     assert [c.pixels for c in metrics.classes] == counts.sum(1).tolist()
     assert [c.iou for c in metrics.classes] == pytest.approx(ious(counts), abs=1e-9)
-    assert sum(c.pixels for c in metrics.classes) == sum((h * w - 6) for h, w in SIZES)  # all but void
+    assert sum(c.pixels for c in metrics.classes) == sum((h * w - 6) for h, w in SIZES)  # all but ignored pixels
     assert [mask.shape for mask in examples] == list(SIZES[:4])
     assert set(np.unique(np.concatenate([m.ravel() for m in examples]))) <= set(scenario.channel_ids)
-    # Grouping images of one size changes rounding at most.
+    # Batches of images of one size may only change rounding.
     grouped = evaluate(model, mixed, "test", scenario, step, batch=4, workers=2, reporter=silent())
     assert [c.iou for c in grouped.classes] == pytest.approx([c.iou for c in metrics.classes], abs=0.2)
 

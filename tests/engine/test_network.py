@@ -1,4 +1,4 @@
-"""The network is tried on shapes alone before a run touches the disk."""
+"""Building the network, the check of its shapes, training mode, BatchNorm across processes."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ from faircl.registry import MODELS
         ("train.batch=2", "train.crop=8"),
         ("train.batch=1", "train.crop=32"),
         ("train.batch=1", "train.crop=8", "model.norm=group"),
-        ("train.batch=64", "train.crop=2048"),  # no pixel is computed
+        ("train.batch=64", "train.crop=2048"),  # on the meta device: nothing is computed
     ],
 )
 def test_a_network_that_can_train_is_left_as_it_was(settings, tiny_config):
@@ -56,7 +56,7 @@ def test_the_network_is_tried_on_the_smallest_share_of_a_batch(tiny_config):
         check_network(config, build_model(config), 1)
 
 
-# ---- modes
+# ---- training mode
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
-"""No update waits for the device: the host would stop issuing work, and the GPU stand still, at every one of them."""
+"""No update synchronises with the GPU, which would leave it without work until the host issues more."""
 
 import pytest
 import torch
 from grids import grid
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from faircl.bench import step as bench
-from faircl.bench.step import WARM, BenchSize, bench_step
+from faircl.bench.step import bench_step
+from faircl.bench.updates import WARMUP_UPDATES, BenchSize
 from faircl.config.run import resolve
 from faircl.engine.update import Updater
 from faircl.registry import METHODS
@@ -27,15 +27,15 @@ READING = ("tolist", "cpu", "numpy", "__array__")
 
 
 class Waits(TorchDispatchMode):
-    """Lists what would make a GPU's host wait: numbers that are read, and sizes that depend on values.
+    """Lists operations that synchronise with a GPU: reading values, and sizes that depend on values.
 
-    Copies from the host cannot be seen on a CPU; a GPU sees them, below.
+    Copies from the host cannot be detected on a CPU; the test on a GPU detects them.
     """
 
     def __init__(self, monkeypatch):
         super().__init__()
         self.found, self.on = [], False
-        for name in READING:  # what is no operation of its own on a CPU
+        for name in READING:  # on a CPU these dispatch no operation
             monkeypatch.setattr(torch.Tensor, name, self._noted(name, getattr(torch.Tensor, name)))
 
     def _noted(self, name, original):
@@ -65,17 +65,17 @@ class Waits(TorchDispatchMode):
 
 
 def settled(monkeypatch, around):
-    """Have ``around`` about the updates of a later step that come once tables are made and kernels compiled."""
+    """Run the updates of a later step that follow the warm-up inside the context manager ``around``."""
     update, made = Updater.update, []
 
     def watched(self, batches, step, number, measure=False):
-        if step == 0 or number <= WARM:
+        if step == 0 or number <= WARMUP_UPDATES:
             return update(self, batches, step, number, measure)
         made.append(number)
         with around:
             return update(self, batches, step, number, measure)
 
-    monkeypatch.setattr(bench.Updater, "update", watched)
+    monkeypatch.setattr(Updater, "update", watched)
     return made
 
 
@@ -115,7 +115,7 @@ def test_no_number_of_an_update_is_waited_for(method, monkeypatch, silent):
     waits = Waits(monkeypatch)
     made = settled(monkeypatch, waits)
     time_a_step(method, silent)
-    assert made == [WARM + 1, WARM + 2, WARM + 3, WARM + 4]
+    assert made == [WARMUP_UPDATES + 1, WARMUP_UPDATES + 2, WARMUP_UPDATES + 3, WARMUP_UPDATES + 4]
     assert waits.found == []
 
 
@@ -132,4 +132,4 @@ def test_a_gpu_is_not_waited_for(method, graphs, monkeypatch, silent):
 
     made = settled(monkeypatch, Asked())
     time_a_step(method, silent, f"train.graphs={graphs}")
-    assert made == [WARM + 1, WARM + 2, WARM + 3, WARM + 4]
+    assert made == [WARMUP_UPDATES + 1, WARMUP_UPDATES + 2, WARMUP_UPDATES + 3, WARMUP_UPDATES + 4]

@@ -1,4 +1,4 @@
-"""Updates are read one behind: in order, all of them, and a loss that is not finite still stops at its own number."""
+"""Updates are read one iteration late: all, in order, and a non-finite loss is reported at its own iteration."""
 
 import math
 
@@ -72,7 +72,7 @@ def test_values_are_waited_for_and_nothing_else():
             self.waited += 1
 
     values = torch.tensor([2.0, 1.0])
-    assert copy_to_host_async(values) == (values, None)  # a CPU's are there
+    assert copy_to_host_async(values) == (values, None)  # on a CPU there is nothing to copy
     event = Event()
     assert Update(0, 1, 0.1, ("seg",), values, ("bound",), event).read() == ({"seg": 2.0}, {"bound": 1.0})
     assert event.waited == 1
@@ -105,7 +105,7 @@ def test_a_run_stops_at_its_own_iteration_and_leaves_no_step(bad, tiny_train, si
         patch.setattr(FineTune, "losses", broken)
         with pytest.raises(UserError, match=f"The loss is not finite at step 0, iteration {bad}: seg = nan;"):
             tiny_train(tmp_path / "run", *OFFLINE, reporter=reporter)
-    assert len(calls) == min(bad + 1, 6)  # one more was under way, where there was one
+    assert len(calls) == min(bad + 1, 6)  # the next update had been issued, unless it was the last
     assert "step 0 evaluate" not in reporter.tasks
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FIRST_FILES
     folder = tiny_train(tmp_path / "run", *OFFLINE, resume=True)

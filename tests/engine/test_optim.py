@@ -1,4 +1,4 @@
-"""Learning rates over a step, by hand; parts of the network and their factors."""
+"""Learning-rate schedules against hand-computed values; parts of the network and their factors."""
 
 import math
 
@@ -70,7 +70,9 @@ def test_kinds_and_their_settings():
     sgd = make_optimizer(OptimConfig(lr=0.2, momentum=0.8, weight_decay=0.01, nesterov=True), network(), 0)
     assert isinstance(sgd, torch.optim.SGD)
     assert {(g["momentum"], g["weight_decay"], g["nesterov"]) for g in sgd.param_groups} == {(0.8, 0.01, True)}
-    plain = make_optimizer(OptimConfig(momentum=0, nesterov=True), network(), 0)  # torch refuses Nesterov without
+    plain = make_optimizer(
+        OptimConfig(momentum=0, nesterov=True), network(), 0
+    )  # torch refuses Nesterov without momentum
     assert not plain.param_groups[0]["nesterov"]
     adam = make_optimizer(OptimConfig(name="adamw", betas=(0.8, 0.9), weight_decay=0.3), network(), 0)
     assert isinstance(adam, torch.optim.AdamW)

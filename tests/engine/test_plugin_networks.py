@@ -1,4 +1,4 @@
-"""A network that another package brings: what the engine asks of it, and what it leaves alone."""
+"""A network from another package, registered by an entry point."""
 
 from importlib.metadata import EntryPoint
 
@@ -15,7 +15,7 @@ SHORT = ("model={name: plain}", "method.name=finetune", "train.epochs=1", "train
 
 
 class WatchedDropout(nn.Dropout):
-    """Dropout that notes, at every training pass with numbers, whether it dropped anything."""
+    """Dropout that records for every training pass, except on the meta device, whether it dropped anything."""
 
     dropped: list[bool]
 
@@ -33,7 +33,7 @@ class PlainConfig(ModelConfig):
 
 
 class Plain(Segmenter):
-    """A backbone with BatchNorm and dropout, which names no blocks."""
+    """A backbone with BatchNorm and dropout, without ``blocks``."""
 
     Config = PlainConfig
     name = "plain"
@@ -57,7 +57,7 @@ class _Last(nn.Sequential):
 
 @pytest.fixture(autouse=True)
 def dropped(monkeypatch):
-    """Register the network as an installed package would; return what its dropout notes."""
+    """Register the network as an installed package would; return the records of its dropout."""
     point = EntryPoint("plain", f"{__name__}:Plain", "faircl.models")
     monkeypatch.setattr("faircl.registry.entry_points", lambda group: [point] if group == point.group else [])
     monkeypatch.setattr(WatchedDropout, "dropped", [], raising=False)
@@ -89,7 +89,7 @@ def test_the_command_line_says_so_in_one_line(cli, tiny_flags, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-# ---- a backbone that is frozen whole
+# ---- a frozen backbone
 
 
 def test_a_frozen_backbone_drops_nothing_and_stays(tiny_train, tmp_path, dropped):

@@ -1,4 +1,4 @@
-"""Devices, precision and process-wide switches."""
+"""Devices, precision, process-wide settings and out-of-memory errors."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Options of training that must do exactly what they say."""
+"""Options of training have exactly their documented effect."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_recorded_rates_follow_the_schedule(tiny_train, tmp_path):
 
 
 def test_accumulating_two_batches_equals_one_twice_as_large(tiny_train, tmp_path):
-    # GroupNorm sees each image alone, and without padding every batch has as many valid pixels.
+    # GroupNorm is independent of the batch, and without padding all batches have the same number of valid pixels.
     even = (*OFFLINE, "model.norm=group", "train.scale=[1, 1]", "train.jitter=0", "optim.lr=0.01")
     whole = tiny_train(tmp_path / "a", *even, "train.batch=8")
     halves = tiny_train(tmp_path / "b", *even, "train.batch=4", "optim.accumulate=2")
@@ -79,7 +79,7 @@ def test_clipping_bounds_every_update(tiny_train, tmp_path):
 def test_factor_zero_freezes_a_part_bitwise(tiny_train, tmp_path):
     frozen = ("optim.parts.backbone=0", "optim.parts.old_classifier=0", "method.init=random")
     folder = tiny_train(tmp_path / "run", *PLAIN, *frozen)
-    start = build_model(folder.config()).state_dict()  # with the running statistics
+    start = build_model(folder.config()).state_dict()  # includes the running statistics
     first, second = weights(folder, 0), weights(folder, 1)
     backbone = {name: value for name, value in start.items() if name.startswith("backbone.")}
     assert same(backbone, first)
@@ -136,7 +136,7 @@ def test_more_images_in_a_batch_than_in_the_step(tiny_train, tmp_path):
     assert len(folder.records("train")) == 1
 
 
-# ---- what a method is told of a step
+# ---- pixel counts of a step
 
 
 @pytest.mark.parametrize("background", ["first", "none"])

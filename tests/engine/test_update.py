@@ -1,4 +1,4 @@
-"""One update by hand, without a run around it."""
+"""One update outside of a run, compared with plain torch."""
 
 import pytest
 import torch

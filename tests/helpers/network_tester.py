@@ -236,7 +236,7 @@ class NetworkTester(Tester):
             logits = changeable.eval()(images()).logits
         assert logits.shape[1] == 9
         torch.testing.assert_close(logits[:, :5], reference, rtol=1e-5, atol=1e-5)
-        parts = list(changeable.parts())
+        parts = list(changeable.parameter_groups())
         assert sorted(id(p) for _, p in parts) == sorted(id(p) for p in changeable.parameters())
         assert {id(p) for part, p in parts if part == "new_classifier"} == {id(p) for p in head.parameters()}
         assert sum(part == "old_classifier" for part, _ in parts) == 4
@@ -386,7 +386,7 @@ class AttentionTester(Tester):
         other = gradients(forgetful)
         for name, gradient in gradients(plain).items():
             torch.testing.assert_close(other[name], gradient, rtol=1e-5, atol=1e-7, msg=name)
-        assert all(block.forgetful for block in forgetful.blocks())
+        assert all(block.recompute for block in forgetful.blocks())
 
 
 def _fail(*args: Any, **options: Any) -> None:

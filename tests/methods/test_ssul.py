@@ -75,10 +75,10 @@ def test_other_methods_have_no_such_head():
 def test_plain_networks_have_no_place_for_it():
     model = DeepLabV3(DeepLabV3Config(backbone="resnet50", stride=8))
     model.classifier.grow(2)
-    assert "classifier.4.bias" in model.library_state()
+    assert "classifier.4.bias" in model.export_state_dict()
     model.classifier.add_unknown(True)
     with pytest.raises(UserError, match="head for unknown pixels"):
-        model.library_state()
+        model.export_state_dict()
 
 
 # ---- labels

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from faircl.models.checkpointing import checkpoint_blocks, remembered
+from faircl.models.checkpointing import checkpoint_blocks, without_checkpointing
 
 
 class Counted(nn.Module):
@@ -62,7 +62,7 @@ def test_a_block_runs_again_in_the_backward_pass_only_when_it_trains():
     assert block.passes == 2
     out.sum().backward()
     assert block.passes == 3
-    with remembered([block, nn.Linear(1, 1)]):
+    with without_checkpointing([block, nn.Linear(1, 1)]):
         out = block(x)
     out.sum().backward()
     assert block.passes == 4
@@ -75,13 +75,13 @@ def test_remembered_ends_with_an_error():
     checkpoint_blocks([block])
 
     def fail():
-        with remembered([block]):
-            assert not block.forgetful
+        with without_checkpointing([block]):
+            assert not block.recompute
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert block.forgetful
+    assert block.recompute
 
 
 def test_keyword_arguments_count():

@@ -65,7 +65,7 @@ def test_number_of_parameters_of_deeplabv3plus(backbone, body, first, last):
 def test_deeplabv3_is_torchvisions(backbone):
     network = lively({"name": "deeplabv3", "backbone": backbone, "stride": 8}, 4, 3)
     plain = getattr(segmentation, f"deeplabv3_{backbone}")(weights=None, weights_backbone=None, num_classes=7).eval()
-    plain.load_state_dict(network.library_state(), strict=True)
+    plain.load_state_dict(network.export_state_dict(), strict=True)
     batch = images(2, 65, 97)
     out, expected = network(batch), plain(normalised(batch))["out"]
     close(F.interpolate(out.logits, (65, 97), mode="bilinear", align_corners=False), expected)
@@ -88,7 +88,7 @@ def test_torchvisions_deeplabv3_loads_and_comes_back(aux, tmp_path):
     close(network(images()).embedding, nn.Sequential(*list(plain.classifier)[:4])(features))
 
     head.load_state_dict(plain.classifier[4].state_dict())
-    state, expected = network.library_state(), plain.state_dict()
+    state, expected = network.export_state_dict(), plain.state_dict()
     assert list(state) == [key for key in expected if not key.startswith("aux")]
     assert all(torch.equal(value, expected[key]) for key, value in state.items())
 
@@ -108,7 +108,7 @@ def test_networks_torchvision_does_not_have():
             network = make(config)
             network.classifier.grow(2)
         with pytest.raises(UserError, match=r"^[^\n]+\.$"):
-            network.library_state()
+            network.export_state_dict()
 
 
 # ---- backbones
@@ -285,7 +285,7 @@ def same_segformer(network, plain, batch):
 def test_segformer_is_transformers(variant, size):
     network = lively({"name": "segformer", "variant": variant}, 2, 3)
     plain = plain_segformer(variant)
-    plain.load_state_dict(network.library_state(), strict=True)
+    plain.load_state_dict(network.export_state_dict(), strict=True)
     out, logits = same_segformer(network, plain, images(2, *size))
     close(out.logits, logits)
 
@@ -312,7 +312,7 @@ def test_transformers_segformer_loads_and_comes_back(folder, tmp_path):
     head.load_state_dict(plain.decode_head.classifier.state_dict())
     out, logits = same_segformer(network, plain, images(2, 65, 97))
     close(out.logits, logits)
-    state, expected = network.library_state(), plain.state_dict()
+    state, expected = network.export_state_dict(), plain.state_dict()
     assert sorted(state) == sorted(expected)
     assert all(torch.equal(value, expected[key]) for key, value in state.items())
 
@@ -321,7 +321,7 @@ def test_transformers_segformer_loads_and_comes_back(folder, tmp_path):
 def test_segformer_attentions_are_transformers():
     network = lively({"name": "segformer", "variant": "b0"}, 5)
     plain = plain_segformer("b0")
-    plain.load_state_dict(network.library_state())
+    plain.load_state_dict(network.export_state_dict())
     plain.set_attn_implementation("eager")
     expected = plain(normalised(images()), output_attentions=True).attentions
     found = network(images(), attentions=True).attentions

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from faircl.config.run import load_config
 from faircl.engine.network import batch_norms, set_training_mode
 from faircl.models.checkpointing import checkpoint_blocks
-from faircl.models.parallel_branches import Branches, TwoBranches, Unit, find_units, second_names
+from faircl.models.parallel_branches import Branches, ConvGroup, TwoBranches, find_conv_groups, second_state_keys
 from faircl.models.segmenter import Segmenter
 
 MIB = {"name": "deeplabv3", "backbone": "mobilenet_v2", "head": "mib"}
@@ -104,7 +104,7 @@ def stirred(two, seed=1):
 
 
 def opened(model, frozen=True, units=None, **more):
-    return TwoBranches(model, units or find_units(model), frozen=frozen, seed=0, step=1, **more)
+    return TwoBranches(model, units or find_conv_groups(model), frozen=frozen, seed=0, step=1, **more)
 
 
 @torch.no_grad()
@@ -122,24 +122,24 @@ def apart(a, b):
 
 
 def test_every_3x3_is_found_with_its_norm():
-    units = find_units(make({"name": "small"}))
-    assert units[0] == Unit(("backbone.stem.0",), "backbone.stem.1")
-    assert Unit(("backbone.stage4.1.second",), "backbone.stage4.1.norm") in units
-    assert units[-1] == Unit(("decoder.mix.0",), "decoder.mix.1")
+    units = find_conv_groups(make({"name": "small"}))
+    assert units[0] == ConvGroup(("backbone.stem.0",), "backbone.stem.1")
+    assert ConvGroup(("backbone.stage4.1.second",), "backbone.stage4.1.norm") in units
+    assert units[-1] == ConvGroup(("decoder.mix.0",), "decoder.mix.1")
     assert len(units) == 10
-    assert {unit.norm for unit in find_units(make({"name": "small", "norm": "group"}))} == {None}
+    assert {unit.norm for unit in find_conv_groups(make({"name": "small", "norm": "group"}))} == {None}
 
 
 def test_a_norm_over_several_convolutions_is_theirs_in_common():
-    units = find_units(make({**MIB, "backbone": "resnet50"}))
-    head = Unit(tuple(f"decoder.branches.{k}" for k in range(4)), "decoder.branch_norm")
+    units = find_conv_groups(make({**MIB, "backbone": "resnet50"}))
+    head = ConvGroup(tuple(f"decoder.branches.{k}" for k in range(4)), "decoder.branch_norm")
     assert head in units
     assert all(unit.norm is not None and len(unit.convs) == 1 for unit in units if unit != head)
     assert len(units) == 16 + 1
 
 
 def test_odd_convolutions():
-    found = {unit.convs: unit.norm for unit in find_units(OddNetwork())}
+    found = {unit.convs: unit.norm for unit in find_conv_groups(OddNetwork())}
     assert found == {
         ("backbone.plain",): "backbone.plain_norm",
         ("backbone.strided",): "backbone.strided_norm",
@@ -163,7 +163,7 @@ def test_layers_that_do_more_or_are_watched_are_left_alone():
     network.backbone.plain = Own(3, 8, 3)
     network.backbone.depthwise_norm = OwnNorm(8)
     network.backbone.strided.register_forward_hook(lambda *given: None)
-    found = {unit.convs: unit.norm for unit in find_units(network)}
+    found = {unit.convs: unit.norm for unit in find_conv_groups(network)}
     assert ("backbone.plain",) not in found
     assert ("backbone.strided",) not in found
     assert found[("backbone.depthwise",)] is None
@@ -172,7 +172,7 @@ def test_layers_that_do_more_or_are_watched_are_left_alone():
 def test_finding_leaves_the_network_and_chance_alone():
     network = make({"name": "small"})
     before, state = copy.deepcopy(network.state_dict()), torch.get_rng_state()
-    find_units(network)
+    find_conv_groups(network)
     assert torch.equal(torch.get_rng_state(), state)
     assert network.training
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
@@ -193,7 +193,7 @@ def test_folding_odd_convolutions():
 
 def check_folding(model):
     trained(model)
-    units, modules, names = find_units(model), dict(model.named_modules()), list(model.state_dict())
+    units, modules, names = find_conv_groups(model), dict(model.named_modules()), list(model.state_dict())
     for dtype, close in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         plain = outputs(model.to(dtype))
         two = opened(model, units=units)
@@ -216,7 +216,7 @@ def test_a_folded_norm_could_go_on_training():
     conv, norm = nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)
     network = OddNetwork()
     network.backbone = nn.Sequential(conv, norm)
-    units = [Unit(("backbone.0",), "backbone.1")]
+    units = [ConvGroup(("backbone.0",), "backbone.1")]
     x = torch.rand(64, 4, 9, 9) + 1
     two = opened(network, frozen=False, units=units)
     branches = two.branches["backbone.0"]
@@ -245,17 +245,17 @@ def test_synchronised_norms_stay_what_they_are():
 
 def test_second_branches_are_kept_by_name():
     model = trained(make(MIB))
-    units = find_units(model)
-    wanted = second_names(model, units)
+    units = find_conv_groups(model)
+    wanted = second_state_keys(model, units)
     two = stirred(opened(model, units=units))
-    state = {name: value.clone() for name, value in two.second().items()}
+    state = {name: value.clone() for name, value in two.second_state().items()}
     assert list(state) == wanted
     assert state["decoder.branches.2.norm.running_var"].shape == (256,)
     two.fold()
     other = opened(model, units=units)
-    assert any(not torch.equal(value, state[name]) for name, value in other.second().items())
-    other.load_second(state)
-    assert all(torch.equal(value, state[name]) for name, value in other.second().items())
+    assert any(not torch.equal(value, state[name]) for name, value in other.second_state().items())
+    other.load_second_state(state)
+    assert all(torch.equal(value, state[name]) for name, value in other.second_state().items())
 
 
 # ---- training
@@ -270,19 +270,19 @@ def test_channels_are_of_one_branch_the_other_or_both():
     x = torch.rand(2, 72, 6, 6)
     for _ in range(12):
         model(torch.rand(2, 3, 16, 16))
-        assert chosen.share.shape == (72, 1, 1)
+        assert chosen.mixing.shape == (72, 1, 1)
         for k, share in enumerate((0, 0.5, 1)):
-            counts[k] += sum((branches.share == share).sum() for branches in two.branches.values())
-        seen.append(chosen.share.clone())
+            counts[k] += sum((branches.mixing == share).sum() for branches in two.branches.values())
+        seen.append(chosen.mixing.clone())
     chosen.second.norm.eval()  # by its statistics, not the batch's
     with torch.no_grad():
         mixed, first, second = chosen(x), chosen.first(x), chosen.second(x)
     by_share = {0.0: first, 0.5: (first + second) / 2, 1.0: second}
-    for d, share in enumerate(chosen.share.flatten().tolist()):
+    for d, share in enumerate(chosen.mixing.flatten().tolist()):
         torch.testing.assert_close(mixed[:, d], by_share[share][:, d])
     assert (counts / counts.sum() - 1 / 3).abs().max() < 0.03
     assert all(not torch.equal(a, b) for a, b in pairwise(seen))
-    assert not torch.equal(two.branches["backbone.stage8.2.first.0"].share, chosen.share)
+    assert not torch.equal(two.branches["backbone.stage8.2.first.0"].mixing, chosen.mixing)
 
 
 def test_the_mix_is_of_seed_step_and_pass_alone():
@@ -296,7 +296,7 @@ def test_the_mix_is_of_seed_step_and_pass_alone():
         model.train()
         for _ in range(2):
             model(torch.rand(2, 3, 16, 16))
-        shares.append([branches.share for branches in two.branches.values()])
+        shares.append([branches.mixing for branches in two.branches.values()])
     assert all(torch.equal(a, b) for a, b in zip(*shares, strict=True))
 
 
@@ -305,10 +305,10 @@ def test_a_frozen_branch_stays(frozen):
     model = trained(make({"name": "small"}))
     two = opened(model, frozen)
     before = {name: copy.deepcopy(branches.state_dict()) for name, branches in two.branches.items()}
-    given = {part for part, parameter in model.parts()}
+    given = {part for part, parameter in model.parameter_groups()}
     assert given == {"backbone", "decoder", "new_classifier"}
-    assert sum(p.numel() for _, p in model.parts()) == sum(p.numel() for p in model.parameters())
-    optimizer = torch.optim.SGD([p for _, p in model.parts() if p.requires_grad], 0.1)
+    assert sum(p.numel() for _, p in model.parameter_groups()) == sum(p.numel() for p in model.parameters())
+    optimizer = torch.optim.SGD([p for _, p in model.parameter_groups() if p.requires_grad], 0.1)
     model.train()
     model(torch.rand(2, 3, 16, 16)).logits.square().sum().backward()
     optimizer.step()

@@ -89,7 +89,7 @@ def test_image_is_normalised_inside():
 @pytest.mark.parametrize("heads", [(4,), (2, 1, 3)])
 def test_parts_cover_every_parameter_once(norm, heads):
     model = small(*heads, norm=norm)
-    parts = list(model.parts())
+    parts = list(model.parameter_groups())
     assert sorted(id(p) for _, p in parts) == sorted(id(p) for p in model.parameters())
     named = {id(p): part for part, p in parts}
     for name, parameter in model.named_parameters():

@@ -57,11 +57,11 @@ def test_nothing_is_dropped_in_evaluation_and_nothing_saved():
     x = torch.randn(8, 3)
     assert module(x) is x
     assert module.state_dict() == {}
-    assert copy.deepcopy(module).kept == 0.5
+    assert copy.deepcopy(module).keep_probability == 0.5
 
 
 def test_every_block_of_a_segformer_has_its_own_rate():
     model = SegFormer(SegFormerConfig(variant="b0", drop_path=0.7))
     first, *others = [block.drop_path for block in model.blocks()]
     assert isinstance(first, nn.Identity)
-    assert [round(1 - float(one.kept), 4) for one in others] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    assert [round(1 - float(one.keep_probability), 4) for one in others] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]

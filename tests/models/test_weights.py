@@ -29,7 +29,7 @@ from weight_sources import (
 )
 
 from faircl.errors import UserError
-from faircl.models.weight_names import vit_names
+from faircl.models.checkpoint_keys import to_timm_vit_keys
 
 # ---- ResNet and MobileNetV2
 
@@ -296,7 +296,7 @@ def test_gated_dinov2(old, tmp_path):
         act_layer=torch.nn.SiLU,
         num_classes=0,
     ).eval()
-    names = timm.models.vision_transformer.checkpoint_filter_fn(vit_names(state), gated)
+    names = timm.models.vision_transformer.checkpoint_filter_fn(to_timm_vit_keys(state), gated)
     gated.load_state_dict(names, strict=True)
     batch = images(1, 28, 28)
     expected = plain(batch).last_hidden_state
@@ -307,7 +307,7 @@ def test_gated_dinov2(old, tmp_path):
 def test_exported_weights_load_again(segformer, tmp_path):
     """What a network gives to a library it takes back."""
     network = loaded(B0, write(segformer.state_dict(), tmp_path / "a.pth"))
-    path = write(network.library_state(), tmp_path / "b.safetensors")
+    path = write(network.export_state_dict(), tmp_path / "b.safetensors")
     assert set(load_file(path)) == set(segformer.state_dict())
     again = loaded(B0, path)
     assert all(torch.equal(v, network.state_dict()[k]) for k, v in again.state_dict().items())

@@ -1,1 +1,1 @@
-"""What is timed, and the plain peers it is compared with."""
+"""Benchmarks of training steps, losses, evaluation and data loading, beside plain PyTorch baselines."""

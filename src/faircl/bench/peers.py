@@ -1,7 +1,7 @@
-"""The step that everybody writes: network, upsampled logits, cross-entropy, optimiser, in plain torch.
+"""Baselines of ``faircl bench step``: an update in plain torch, of network, upsampled logits and cross-entropy.
 
-Peers of ``faircl bench step``. The network is the one that is timed, in torch's default layout; for SegFormer it is
-transformers' own, with its own decoder.
+The network is the one that is timed, in torch's default memory format; SegFormer is replaced by the implementation of
+transformers, with its own decoder.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ PEERS: tuple[Peer, ...] = ("eager", "compiled")
 def make_plain_update(
     network: Segmenter, classes: int, fabric: Fabric, image: Tensor, labels: Tensor, peer: Peer
 ) -> Callable[[], Tensor]:
-    """Return what makes one update of a plain network and gives its loss; image (B, 3, H, W), labels (B, H, W).
+    """Return a function that runs one update on image (B, 3, H, W) and labels (B, H, W) and returns the loss.
 
-    ``compiled`` is all of the forward pass, loss included, under torch.compile, and in channels_last.
+    ``compiled`` runs the forward pass and the loss under torch.compile, in channels_last.
     """
     if labels.numel() * classes >= 2**31:
         raise UserError(
             f"The plain step would need {labels.numel() * classes:.2g} upsampled logits at once, more than torch's "
-            "cross_entropy counts right; leave --peer out, or lower --batch, --size or --classes."
+            "cross_entropy can index; leave --peer out, or lower --batch, --size or --classes."
         )
-    model = _plain(network, classes).to(fabric.device).train()
+    model = _plain_network(network, classes).to(fabric.device).train()
     if peer == "compiled":
         model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
@@ -57,15 +57,16 @@ def make_plain_update(
     return update
 
 
-def _plain(network: Segmenter, classes: int) -> nn.Module:
+def _plain_network(network: Segmenter, classes: int) -> nn.Module:
+    """Return a module that maps images (B, 3, H, W) to logits (B, classes, h, w)."""
     if isinstance(network, SegFormer) and not network.decoder.bare:
-        return _transformers(network, classes)
+        return _transformers_segformer(network, classes)
     network.classifier.grow(classes)
-    return _Logits(network)
+    return _LogitsOnly(network)
 
 
-class _Logits(nn.Module):
-    """A network that returns its logits alone."""
+class _LogitsOnly(nn.Module):
+    """Returns the ``logits`` attribute of a network's output."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -76,7 +77,7 @@ class _Logits(nn.Module):
         return logits
 
 
-def _transformers(network: SegFormer, classes: int) -> nn.Module:
+def _transformers_segformer(network: SegFormer, classes: int) -> nn.Module:
     from transformers import SegformerConfig, SegformerForSemanticSegmentation
 
     size = SIZES[network.config.variant]
@@ -87,4 +88,4 @@ def _transformers(network: SegFormer, classes: int) -> nn.Module:
         drop_path_rate=network.config.drop_path,
         num_labels=classes,
     )
-    return _Logits(SegformerForSemanticSegmentation(config))
+    return _LogitsOnly(SegformerForSemanticSegmentation(config))

@@ -6,26 +6,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from faircl.cli.bench_common import caption, require_single_process
 from faircl.cli.bench_evaluation import bench_evaluation_command
 from faircl.cli.bench_input import bench_input_command
-from faircl.cli.bench_loss import bench_loss_command, caption_of
+from faircl.cli.bench_loss import bench_loss_command
 from faircl.cli.output import Format, Json, Output, Set, print_json
 from faircl.errors import UserError
-from faircl.tables import Column, Table
+from faircl.tables import Column, Table, TableFormat
 
 if TYPE_CHECKING:
     from faircl.bench.peers import Peer
     from faircl.bench.step import StepTime
+    from faircl.bench.updates import BenchSize
     from faircl.config.run import RunConfig
 
-app = typer.Typer(help="Time what training costs, side by side in one run.", no_args_is_help=True)
+app = typer.Typer(help="Time the parts of training, side by side in one run.", no_args_is_help=True)
 app.command("input")(bench_input_command)
 app.command("loss")(bench_loss_command)
 app.command("evaluation")(bench_evaluation_command)
+DEEPLAB, SEGFORMER = "{name: deeplabv3, backbone: resnet101, stride: 16}", "{name: segformer, variant: b3}"
 METHODS = (("cross-entropy", "finetune"), ("FairCL", "faircl"))
 
 
-Classes = Annotated[int, typer.Option(help="Channels after the step, background among them.")]
+Classes = Annotated[int, typer.Option(help="Channels after the step, background included.")]
 Old = Annotated[int, typer.Option(help="Channels before the step.")]
 BatchSize = Annotated[int, typer.Option(help="Images per batch.")]
 Side = Annotated[int, typer.Option(help="Side of an image.")]
@@ -34,15 +37,16 @@ Iterations = Annotated[int, typer.Option(min=1, help="Timed updates per round.")
 Peers = Annotated[
     list[str] | None,
     typer.Option(
-        "--peer", help="A plain step to compare with: eager, or compiled (minutes of compiling). May be repeated."
+        "--peer",
+        help="A step in plain torch to compare with: eager, or compiled (compiling takes minutes). May be repeated.",
     ),
 ]
-Rounds = Annotated[int, typer.Option(min=1, help="Rounds, in turn over the methods.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds; each times all methods in turn.")]
 
 
 @app.callback()
 def _group() -> None:
-    """Time what training costs, side by side in one run."""
+    """Time the parts of training, side by side in one run."""
 
 
 @app.command()
@@ -65,8 +69,8 @@ def step(
 ) -> None:
     """Time an update by plain cross-entropy and by FairCL (assigned labels, all terms): milliseconds and peak memory.
 
-    Images are random and already on the device; data loading is not part of it. Without --model: DeepLabV3 and
-    SegFormer at the paper's size, which wants a GPU of 40 GB.
+    Images are random and already on the device; data loading is not included. Without --model: DeepLabV3 and SegFormer
+    at the paper's size, which needs a GPU of 40 GB.
 
     [bold]Examples[/bold]
 
@@ -78,36 +82,19 @@ def step(
 
     faircl bench step --model small --batch 8 --size 96 --precision fp32 --set method.fairness=kl --json
     """
-    from faircl.bench.step import BenchSize, bench_step
-    from faircl.distributed import init_process_group, launched_world_size
-    from faircl.progress import ConsoleReporter
-    from faircl.runs.environment import environment
+    from faircl.bench.updates import BenchSize
 
-    init_process_group()
-    if launched_world_size() > 1:
-        raise UserError("faircl bench step times one process; start it without torchrun.")
-    configs = [
-        _config(model, batch, size, precision, settings or [])
-        for model in models or ("{name: deeplabv3, backbone: resnet101, stride: 16}", "{name: segformer, variant: b3}")
-    ]
-    chosen = _peers(peers or [])
-    rows = bench_step(configs, METHODS, BenchSize(old, classes, iterations, rounds), ConsoleReporter(), chosen)
-    used = configs[0].train  # --set may have changed them
-    about = {"classes": classes, "old": old, "batch": used.batch, "size": used.crop, "precision": used.precision}
-    if as_json:
-        print_json({**about, "iterations": iterations, "rounds": rounds, "environment": environment()} | _json(rows))
-    else:
-        Output(form).table(_table(rows, about, environment()))
+    require_single_process("step")
+    configs = [_config(model, batch, size, precision, settings or []) for model in models or (DEEPLAB, SEGFORMER)]
+    _time_and_print(configs, METHODS, _parse_peers(peers), BenchSize(old, classes, iterations, rounds), form, as_json)
 
 
 @app.command()
 def methods(
     names: Annotated[
-        list[str] | None, typer.Option("--method", help="A method to time; may be repeated. Default: all of them.")
+        list[str] | None, typer.Option("--method", help="A method to time; may be repeated. Default: all methods.")
     ] = None,
-    model: Annotated[str, typer.Option(help="A network, or '{name: …, …}' with its settings.")] = (
-        "{name: deeplabv3, backbone: resnet101, stride: 16}"
-    ),
+    model: Annotated[str, typer.Option(help="A network, or '{name: …, …}' with its settings.")] = DEEPLAB,
     peers: Peers = None,
     classes: Classes = 151,
     old: Old = 101,
@@ -122,10 +109,10 @@ def methods(
 ) -> None:
     """Time an update of every method at a later step: passes, milliseconds, peak memory, numbers kept.
 
-    Kept are those of a copy of the old network, and of what a method carries from step to step.
+    Numbers kept are those of a copy of the old network and of the state that a method carries from step to step.
 
-    Ratios are to fine-tuning. Images are random and already on the device; what a method does once before a step is
-    not part of it. Methods that need attentions are left out where the network has none. The default wants a GPU of
+    Ratios are to fine-tuning. Images are random and already on the device; work that a method does once before a step
+    is not included. Methods that need attentions are left out if the network has none. The defaults need a GPU of
     40 GB.
 
     [bold]Examples[/bold]
@@ -136,47 +123,58 @@ def methods(
 
     faircl bench methods --model small --batch 8 --size 96 --precision fp32 --iterations 3
     """
-    from faircl.bench.step import BenchSize, bench_step
-    from faircl.distributed import init_process_group, launched_world_size
-    from faircl.progress import ConsoleReporter
+    from faircl.bench.updates import BenchSize
     from faircl.registry import METHODS as KNOWN
     from faircl.registry import MODELS
-    from faircl.runs.environment import environment
 
-    init_process_group()
-    if launched_world_size() > 1:
-        raise UserError("faircl bench methods times one process; start it without torchrun.")
+    require_single_process("methods")
     for name in names or ():
         if KNOWN.get(name).joint:
             raise UserError(f"Method '{name}' has no later step to time; leave it out.")
     config = _config(model, batch, size, precision, settings or [])
-    attentive = MODELS.get(config.model.name).has_attentions
-    fitting = [name for name in KNOWN.names() if attentive or not KNOWN.get(name).needs.attentions]
-    chosen = dict.fromkeys(["finetune", *(names or (name for name in fitting if not KNOWN.get(name).joint))])
-    timed = [(name, name) for name in chosen]
-    plain = _peers(peers or [])
-    rows = bench_step([config], timed, BenchSize(old, classes, iterations, rounds), ConsoleReporter(), plain)
-    used = config.train
-    about = {"classes": classes, "old": old, "batch": used.batch, "size": used.crop, "precision": used.precision}
+    attentions = MODELS.get(config.model.name).has_attentions
+    usable = [name for name in KNOWN.names() if attentions or not KNOWN.get(name).needs.attentions]
+    chosen = dict.fromkeys(["finetune", *(names or (name for name in usable if not KNOWN.get(name).joint))])
+    pairs = tuple((name, name) for name in chosen)
+    _time_and_print([config], pairs, _parse_peers(peers), BenchSize(old, classes, iterations, rounds), form, as_json)
+
+
+def _time_and_print(
+    configs: list[RunConfig],
+    methods: tuple[tuple[str, str], ...],
+    peers: list[Peer],
+    size: BenchSize,
+    form: TableFormat,
+    as_json: bool,
+) -> None:
+    from faircl.bench.step import bench_step
+    from faircl.progress import ConsoleReporter
+    from faircl.runs.environment import environment
+
+    rows = bench_step(configs, methods, size, ConsoleReporter(), peers)
+    train = configs[0].train  # with the values of --set
+    sizes: dict[str, Any] = {"classes": size.classes, "old": size.old_classes}
+    sizes |= {"batch": train.batch, "size": train.crop, "precision": train.precision}
     if as_json:
-        print_json({**about, "iterations": iterations, "rounds": rounds, "environment": environment()} | _json(rows))
+        counts = {"iterations": size.iterations, "rounds": size.rounds}
+        print_json({**sizes, **counts, "environment": environment(), "rows": [row.to_json() for row in rows]})
     else:
-        Output(form).table(_table(rows, about, environment()))
+        Output(form).table(_table(rows, sizes, environment()))
 
 
-def _peers(names: list[str]) -> list[Peer]:
+def _parse_peers(names: list[str] | None) -> list[Peer]:
     from faircl.bench.peers import PEERS
 
-    for name in names:
+    for name in names or ():
         if name not in PEERS:
             raise UserError(f"--peer is '{name}'; expected {' or '.join(PEERS)}.")
-    return [peer for peer in PEERS if peer in names]
+    return [peer for peer in PEERS if peer in (names or ())]
 
 
 def _config(model: str, batch: int, size: int, precision: str, settings: list[str]) -> RunConfig:
     from faircl.config.run import resolve
 
-    # Any data and learning rate will do: images are random, and the trained network is not used.
+    # Data and learning rate do not matter: images are random, and the trained network is discarded.
     tree = {"data": "scenes", "model": "small", "method": "faircl", "optim": {"lr": 0.001}}
     train = {"batch": batch, "crop": size, "precision": precision}
     config = resolve(tree | {"train": train}, [f"model={model}", *settings])
@@ -188,12 +186,8 @@ def _config(model: str, batch: int, size: int, precision: str, settings: list[st
     return config
 
 
-def _json(rows: list[StepTime]) -> dict[str, Any]:
-    return {"rows": [row.to_json() for row in rows]}
-
-
-def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -> Table:
-    title = "{classes} classes, {old} of them old; batch {batch} of {size}×{size}, {precision}".format(**about)
+def _table(rows: list[StepTime], sizes: dict[str, Any], environment: dict[str, str]) -> Table:
+    title = "{classes} classes, {old} of them old; batch {batch} of {size}×{size}, {precision}".format(**sizes)
     several = len({row.model for row in rows}) > 1
     peers = any(row.speed is not None for row in rows)
     columns = [
@@ -227,4 +221,4 @@ def _table(rows: list[StepTime], about: dict[str, Any], facts: dict[str, str]) -
         for row in rows
     ]
     title = title if several else f"{rows[0].model}; {title}"
-    return Table(columns, cells, title=title, caption=caption_of(facts))
+    return Table(columns, cells, title=title, caption=caption(environment))

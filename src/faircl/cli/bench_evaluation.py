@@ -1,17 +1,29 @@
-"""``faircl bench evaluation``: time of the argmax at full resolution and of the confusion matrix."""
+"""``faircl bench evaluation``: time of the argmax of upsampled logits and of the confusion matrix."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faircl.cli.bench_loss import CLASSES, Batch, Classes, Rounds, Sizes, Strides, caption_of, title_of, varying
+from faircl.cli.bench_common import (
+    DEFAULT_CLASSES,
+    DEFAULT_SIZE,
+    DEFAULT_STRIDES,
+    Batch,
+    Classes,
+    Rounds,
+    Sizes,
+    Strides,
+    caption,
+    common_title,
+    require_single_process,
+    varying,
+)
 from faircl.cli.output import Format, Json, Output, print_json
-from faircl.errors import UserError
 from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
     from faircl.bench.evaluation import EvaluationCost
-    from faircl.bench.timing import ProblemSize
+    from faircl.bench.problem_size import ProblemSize
 
 
 def bench_evaluation_command(
@@ -23,10 +35,11 @@ def bench_evaluation_command(
     form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
-    """Time what evaluation does to logits: argmax at full resolution, and the count of the confusion matrix.
+    """Time evaluation after the network: argmax of upsampled logits, and the confusion matrix.
 
-    Beside the argmax that evaluation uses: interpolation of the whole batch, and the same image by image; beside its
-    count: torch's bincount, which checks nothing. Ratios are to the first of each. The default wants a GPU of 24 GB.
+    The argmax of evaluation is compared with interpolation of the whole batch and with the same image by image; its
+    confusion matrix with torch's bincount, which checks nothing. Ratios are to the first of each. The defaults need a
+    GPU of 24 GB.
 
     [bold]Examples[/bold]
 
@@ -37,25 +50,23 @@ def bench_evaluation_command(
     faircl bench evaluation --classes 21 --size 64 --batch 2 --rounds 3
     """
     from faircl.bench.evaluation import bench_evaluation
-    from faircl.bench.timing import size_grid
-    from faircl.distributed import init_process_group, launched_world_size
+    from faircl.bench.problem_size import size_grid
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 
-    init_process_group()
-    if launched_world_size() > 1:
-        raise UserError("faircl bench evaluation times one process; start it without torchrun.")
-    counts, sides, steps = classes or [CLASSES], sizes or [512], strides or [16, 4]
-    chosen = size_grid(counts, sides, steps, batch)
-    rows = bench_evaluation(chosen, rounds, ConsoleReporter())
+    require_single_process("evaluation")
+    classes, sizes = classes or [DEFAULT_CLASSES], sizes or [DEFAULT_SIZE]
+    strides = strides or list(DEFAULT_STRIDES)
+    grid = size_grid(classes, sizes, strides, batch)
+    rows = bench_evaluation(grid, rounds, ConsoleReporter())
     if as_json:
-        about = {"classes": counts, "sizes": sides, "strides": steps, "batch": batch, "rounds": rounds}
-        print_json({**about, "environment": environment(), "rows": [row.to_json() for row in rows]})
+        settings = {"classes": classes, "sizes": sizes, "strides": strides, "batch": batch, "rounds": rounds}
+        print_json({**settings, "environment": environment(), "rows": [row.to_json() for row in rows]})
     else:
-        Output(form).table(_table(rows, chosen, environment()))
+        Output(form).table(_table(rows, grid, environment()))
 
 
-def _table(rows: list[EvaluationCost], sizes: list[ProblemSize], facts: dict[str, Any]) -> Table:
+def _table(rows: list[EvaluationCost], sizes: list[ProblemSize], environment: dict[str, Any]) -> Table:
     first = varying(sizes)
     columns = [
         *(Column(key, wrap=False) for key in first),
@@ -78,4 +89,4 @@ def _table(rows: list[EvaluationCost], sizes: list[ProblemSize], facts: dict[str
         ]
         for row in rows
     ]
-    return Table(columns, cells, title=title_of(sizes, "fp32"), caption=caption_of(facts))
+    return Table(columns, cells, title=common_title(sizes, "fp32"), caption=caption(environment))

@@ -1,4 +1,4 @@
-"""``faircl bench input``: how many training windows per second reach the device."""
+"""``faircl bench input``: training windows per second that reach the device."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from faircl.cli.bench_common import caption, require_single_process
 from faircl.cli.output import Format, Json, Output, print_json
-from faircl.errors import UserError
 from faircl.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 def bench_input_command(
-    images: Annotated[int, typer.Option(min=1, help="Images drawn and written for the purpose.")] = 240,
+    images: Annotated[int, typer.Option(min=1, help="Images to draw and write.")] = 240,
     width: Annotated[int, typer.Option(min=8, help="Width of an image.")] = 683,
     height: Annotated[int, typer.Option(min=8, help="Height of an image.")] = 512,
     size: Annotated[int, typer.Option(min=8, help="Side of a training window.")] = 512,
     batch: Annotated[int, typer.Option(min=1, help="Windows per batch.")] = 24,
     workers: Annotated[
-        list[int] | None, typer.Option(min=0, help="Worker processes; may be repeated. Default: as many as cores.")
+        list[int] | None, typer.Option(min=0, help="Worker processes; may be repeated. Default: the number of cores.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0, help="Seconds timed per row.")] = 5.0,
     noise: Annotated[
-        float, typer.Option(min=0, help="Noise of the images, in levels of 255: the more, the larger their files.")
+        float, typer.Option(min=0, help="Noise of the images, in levels of 255; more noise makes larger files.")
     ] = 9.0,
     form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
-    """Time the input side: JPEGs and PNG masks on disk to augmented batches on the device, by every setting of train.
+    """Time data loading, from JPEGs and PNG masks on disk to augmented batches on the device.
 
-    Ratios are to a plain loader: Pillow, resizing of the whole image, floats made by the workers, torch's DataLoader.
-    Images are drawn, written to a temporary folder and read from the system's file cache. Without a GPU, what would
-    happen there is left out.
+    Every setting of train.augment and train.cache is timed. Ratios are to a plain loader: Pillow, resizing of whole
+    images, float conversion in the workers, torch's DataLoader. Synthetic images are written to a temporary folder and
+    read from the system's file cache. Without a GPU, the work of the GPU is left out.
 
     [bold]Examples[/bold]
 
@@ -47,33 +47,27 @@ def bench_input_command(
     faircl bench input --width 2048 --height 1024 --images 60 --json
     """
     from faircl.bench.input import InputSize, bench_input
-    from faircl.distributed import init_process_group, launched_world_size
     from faircl.parallel import available_cores
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 
-    init_process_group()
-    if launched_world_size() > 1:
-        raise UserError("faircl bench input times one process; start it without torchrun.")
-    about = InputSize(images, width, height, size, batch, seconds, noise)
-    rows, file_bytes = bench_input(about, workers or [available_cores()], ConsoleReporter())
+    require_single_process("input")
+    sizes = InputSize(images, width, height, size, batch, seconds, noise)
+    rows, file_bytes = bench_input(sizes, workers or [available_cores()], ConsoleReporter())
     if as_json:
         facts = {"jpeg_kilobytes": file_bytes / 1e3, "environment": environment()}
-        print_json({**vars(about), **facts, "rows": [row.to_json() for row in rows]})
+        print_json({**vars(sizes), **facts, "rows": [row.to_json() for row in rows]})
     else:
-        Output(form).table(_table(rows, about, file_bytes, environment()))
+        Output(form).table(_table(rows, sizes, file_bytes, environment()))
 
 
-def _table(rows: list[InputSpeed], about: InputSize, file_bytes: float, facts: dict[str, Any]) -> Table:
+def _table(rows: list[InputSpeed], size: InputSize, file_bytes: float, environment: dict[str, Any]) -> Table:
     title = (
-        f"{about.width}×{about.height} JPEGs of {file_bytes / 1e3:.0f} kB and PNG masks; batch {about.batch} of "
-        f"{about.size}×{about.size}"
+        f"{size.width}×{size.height} JPEGs of {file_bytes / 1e3:.0f} kB and PNG masks; batch {size.batch} of "
+        f"{size.size}×{size.size}"
     )
-    caption = (
-        f"{facts['cpu']}, {facts['cores']} cores; GPU: {facts['gpu']}; torch {facts['torch']}; "
-        f"commit {facts['commit'] or 'unknown'}"
-        + ("; what a GPU would do, resampling among it, is left out" if facts["gpu"] == "none" else "")
-    )
+    device = f"{environment['cpu']}, {environment['cores']} cores; GPU: {environment['gpu']}"
+    omitted = "; work of the GPU, such as resampling, is not included" if environment["gpu"] == "none" else ""
     columns = [
         Column("way", wrap=False),
         Column("workers", wrap=False),
@@ -86,4 +80,4 @@ def _table(rows: list[InputSpeed], about: InputSize, file_bytes: float, facts: d
         [row.way, row.workers, row.crops_per_second, row.core_milliseconds, row.megabytes_per_second, row.ratio]
         for row in rows
     ]
-    return Table(columns, cells, title=title, caption=caption)
+    return Table(columns, cells, title=title, caption=caption(environment, device) + omitted)

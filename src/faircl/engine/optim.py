@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from faircl.config.schema import OptimConfig
-from faircl.models.segmenter import Part, Segmenter
+from faircl.models.segmenter import ParameterGroup, Segmenter
 
 
 def make_optimizer(
@@ -21,12 +21,12 @@ def make_optimizer(
     Parts with a factor of zero are frozen. Parameters that the method froze in ``begin_step`` stay frozen.
     """
     lr = config.lr if step == 0 or config.later_lr is None else config.later_lr
-    parts: dict[Part, list[nn.Parameter]] = defaultdict(list)
-    for part, parameter in model.parts():
+    parts: dict[ParameterGroup, list[nn.Parameter]] = defaultdict(list)
+    for part, parameter in model.parameter_groups():
         parts[part].append(parameter)
     if sum(map(len, parts.values())) != len(list(model.parameters())):
         raise ValueError(
-            f"network '{model.name}' has parameters that its parts() leaves out; they would never be trained"
+            f"network '{model.name}' has parameters that its parameter_groups() leaves out; they would never be trained"
         )
     groups = []
     for part, parameters in parts.items():

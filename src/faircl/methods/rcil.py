@@ -20,7 +20,7 @@ from faircl.losses.pod import like_old_logits
 from faircl.losses.pooled import channel_pooled, spatial_pooled
 from faircl.methods.base import StepContext, Terms
 from faircl.methods.mib import MiB, MiBConfig
-from faircl.models.parallel_branches import TwoBranches, find_units, second_names
+from faircl.models.parallel_branches import TwoBranches, find_conv_groups, second_state_keys
 from faircl.models.segmenter import Segmenter, SegOutput
 
 
@@ -81,7 +81,7 @@ class RCIL(MiB):
 
     def __init__(self, config: RCILConfig, model: Segmenter) -> None:
         super().__init__(config, model)
-        self.units = find_units(model)
+        self.units = find_conv_groups(model)
         if not self.units:
             raise UserError(
                 f"Method 'rcil' doubles 3×3 convolutions, but network '{model.name}' as configured has none; choose "
@@ -89,7 +89,7 @@ class RCIL(MiB):
             )
         self._open: TwoBranches | None = None
         self.kept = nn.Module()
-        for name in second_names(model, self.units) if config.branch == "kept" else ():
+        for name in second_state_keys(model, self.units) if config.branch == "kept" else ():
             self.kept.register_buffer(_flat(name), torch.zeros(0))
 
     def step0_key(self) -> dict[str, object]:
@@ -110,14 +110,14 @@ class RCIL(MiB):
         later = context.step > 0
         self._open = TwoBranches(context.model, self.units, frozen=later, seed=context.seed, step=context.step)
         if later and self.config.branch == "kept":
-            self._open.load_second({name: getattr(self.kept, _flat(name)) for name in self._open.second()})
-            self._keep({name: torch.zeros(0) for name in self._open.second()})
+            self._open.load_second_state({name: getattr(self.kept, _flat(name)) for name in self._open.second_state()})
+            self._keep({name: torch.zeros(0) for name in self._open.second_state()})
 
     def end_step(self, context: StepContext) -> None:
         """Fold the branches into the plain network."""
         assert self._open is not None, "a step begins before it ends"
         if self.config.branch == "kept":
-            self._keep(self._open.second())
+            self._keep(self._open.second_state())
         self._open.fold()
         self._open = None
 

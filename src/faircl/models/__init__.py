@@ -1,1 +1,1 @@
-"""Networks under the one contract of `segmenter`."""
+"""Segmentation networks: each one is a `segmenter.Segmenter` of a backbone, a decoder and a growing classifier."""

@@ -1,4 +1,4 @@
-"""Decoders of the DeepLab family: torchvision's head, the one of MiB and PLOP, and DeepLabV3+'s."""
+"""Decoders of the DeepLab family: the heads of torchvision, of MiB and PLOP, and of DeepLabV3+."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torchvision.models.segmentation import deeplabv3
 from faircl.models.resize import resize
 
 WIDTH = 256
-"""Channels of every DeepLab embedding."""
+"""Number of channels of every DeepLab embedding."""
 
 
 class DeepLabHead(nn.Sequential):
-    """torchvision's DeepLabV3 head without its last layer: ASPP, 3×3 convolution, norm, ReLU.
+    """torchvision's DeepLabV3 head without its classifier: ASPP, 3×3 convolution, norm, ReLU.
 
-    Shapes: stages to embedding (B, 256, h, w) at the last stage's stride.
+    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, 256, h, w) at the stride of the last stage.
     """
 
     def __init__(self, width: int, rates: Sequence[int]) -> None:
@@ -32,10 +32,12 @@ class DeepLabHead(nn.Sequential):
 
 
 class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
-    """Atrous spatial pyramid pooling, with an error that explains why it cannot train on a single image.
+    """Atrous spatial pyramid pooling that rejects training on a single image with a clear error.
 
-    The pooled branch, one value per image and channel, is repeated over the map. torchvision interpolates it to the
-    same values, which under autocast turns all branches into float32.
+    The pooled branch has one value per image and channel, which is copied to all pixels. torchvision interpolates it
+    instead: the values are the same, but under autocast the concatenated branches become float32.
+
+    Shapes: (B, D, h, w) to (B, 256, h, w).
     """
 
     def __init__(self, width: int, rates: Sequence[int]) -> None:
@@ -47,21 +49,22 @@ class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
         check_pooled_norm(x, pool[2])
         branches = [conv(x) for conv in local]
         pooled = x
-        for layer in pool:  # its own forward interpolates
+        for layer in pool:  # not pool(x): its forward interpolates
             pooled = layer(pooled)
-        # Copied into the branches' memory layout: torch.cat would give all of them that of an expanded value.
+        # Copied to the memory layout of the branches: torch.cat of an expanded tensor returns another layout.
         y: Tensor = self.project(torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1))
         return y
 
 
 class MiBHead(nn.Module):
-    """The head of MiB, PLOP and their successors.
+    """The DeepLab head of MiB, PLOP and their successors.
 
-    Four parallel convolutions (1×1 and 3×3 at three rates), one norm over all, 1×1 to 256; a pooled branch is added
-    rather than concatenated; leaky ReLU; neither a 3×3 after it nor dropout. With in-place norm replaced by plain
-    BatchNorm, and pooling over the whole image at test time too.
+    Four parallel convolutions (1×1, and 3×3 at three dilation rates) are concatenated, normalised together and
+    projected to 256 channels by a 1×1 convolution. The pooled branch is added, not concatenated. Activations are leaky
+    ReLU; there is no final 3×3 convolution and no dropout. Differences from the published code: BatchNorm replaces
+    in-place BatchNorm, and pooling covers the whole image at test time too.
 
-    Shapes: stages to embedding (B, 256, h, w) at the last stage's stride.
+    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, 256, h, w) at the stride of the last stage.
     """
 
     def __init__(self, width: int, rates: Sequence[int]) -> None:
@@ -87,9 +90,9 @@ class MiBHead(nn.Module):
 
 
 class DeepLabPlusHead(nn.Module):
-    """DeepLabV3+: ASPP, upsampled to stride 4, beside 48 channels of the first stage, then two 3×3 convolutions.
+    """The DeepLabV3+ head: ASPP upsampled to stride 4, concatenated with 48 channels of the first stage, two 3×3 convs.
 
-    Shapes: stages to embedding (B, 256, h, w) at the first stage's stride.
+    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, 256, h, w) at the stride of the first stage.
     """
 
     def __init__(self, widths: Sequence[int], rates: Sequence[int]) -> None:
@@ -107,13 +110,13 @@ class DeepLabPlusHead(nn.Module):
 
 
 def conv_norm(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
-    """Return convolution, BatchNorm and ReLU."""
+    """Return a sequence of convolution, BatchNorm and ReLU."""
     conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 def check_pooled_norm(x: Tensor, norm: nn.Module) -> None:
-    """Refuse a single image where a norm needs several: pooled, an image is one value per channel."""
+    """Raise ``ValueError`` if the norm of the pooled branch, with one value per image and channel, gets one image."""
     if isinstance(norm, nn.BatchNorm2d) and norm.training and len(x) < 2:
         raise ValueError(
             "the pooled branch of DeepLab normalises over images and needs at least two per process in training, "

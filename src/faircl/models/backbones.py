@@ -1,4 +1,4 @@
-"""torchvision's ResNets and MobileNetV2 as backbones: four stages, the last ones dilated instead of strided."""
+"""torchvision's ResNets and MobileNetV2 as backbones of four stages, dilated to output stride 8 or 16."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ Block = Literal["v1.5", "v1"]
 
 
 class ResNet(nn.Module):
-    """ResNet-50 or -101 without its classifier, named as torchvision names it.
+    """ResNet-50 or ResNet-101 without its classifier; parameter names are torchvision's.
 
-    Shapes: image (B, 3, H, W) to stages of 256, 512, 1024 and 2048 channels at strides 4, 8, 16 and 16 (or 8 from
-    the second on). In a block of kind ``v1`` the stride is on the first 1×1 convolution, as in the original paper;
-    torchvision's own, ``v1.5``, has it on the 3×3. Weights of one kind work badly in the other.
+    Blocks of type ``v1`` have the stride on the first 1×1 convolution, as in the original paper; blocks of type
+    ``v1.5``, torchvision's, have it on the 3×3 convolution. Weights trained with one type work badly with the other.
+
+    Shapes: image (B, 3, H, W) to stages of 256, 512, 1024 and 2048 channels at strides 4, 8, 16 and 16, or at 4, 8, 8
+    and 8 with output stride 8.
     """
 
     widths = (256, 512, 1024, 2048)
 
     def __init__(self, name: Literal["resnet50", "resnet101"], stride: Literal[8, 16], block: Block) -> None:
         super().__init__()
-        make = getattr(torchvision.models, name)
-        body = make(weights=None, replace_stride_with_dilation=[False, stride == 8, True])
-        self.conv1, self.bn1, self.relu, self.maxpool = body.conv1, body.bn1, body.relu, body.maxpool
-        self.layer1, self.layer2, self.layer3, self.layer4 = body.layer1, body.layer2, body.layer3, body.layer4
+        build = getattr(torchvision.models, name)
+        resnet = build(weights=None, replace_stride_with_dilation=[False, stride == 8, True])
+        self.conv1, self.bn1, self.relu, self.maxpool = resnet.conv1, resnet.bn1, resnet.relu, resnet.maxpool
+        self.layer1, self.layer2, self.layer3, self.layer4 = resnet.layer1, resnet.layer2, resnet.layer3, resnet.layer4
         if block == "v1":
             for layer in self._layers():
                 first: Any = layer[0]
@@ -43,7 +45,7 @@ class ResNet(nn.Module):
         return tuple(stages)
 
     def stem(self, image: Tensor) -> Tensor:
-        """Return the map before the first block, (B, 64, H/4, W/4)."""
+        """Return the input of the first block, (B, 64, H/4, W/4)."""
         x: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(image))))
         return x
 
@@ -57,25 +59,27 @@ class ResNet(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """MobileNetV2 up to its last inverted residual, named as torchvision names it.
+    """MobileNetV2 up to its last inverted residual block; parameter names are torchvision's.
 
-    Shapes: image (B, 3, H, W) to stages of 24, 32, 96 and 320 channels at strides 4, 8, 16 and 16 (or 8 from the
-    second on). The 1280-wide convolution after them serves classification and is left out.
+    The 1280-wide convolution after that block is used for classification only and is left out.
+
+    Shapes: image (B, 3, H, W) to stages of 24, 32, 96 and 320 channels at strides 4, 8, 16 and 16, or at 4, 8, 8 and 8
+    with output stride 8.
     """
 
     widths = (24, 32, 96, 320)
-    ends = (3, 6, 13, 17)
+    stage_ends = (3, 6, 13, 17)
 
     def __init__(self, stride: Literal[8, 16]) -> None:
         super().__init__()
         features = torchvision.models.mobilenet_v2(weights=None).features
-        self.features = nn.Sequential(*list(features)[: self.ends[-1] + 1])
+        self.features = nn.Sequential(*list(features)[: self.stage_ends[-1] + 1])
         if stride == 8:
             self._dilate(7, 13, 2)
         self._dilate(14, 17, 2 * 16 // stride)
 
     def _dilate(self, first: int, last: int, dilation: int) -> None:
-        """Take the stride off a stage; its later blocks are dilated to see as far as before, its first as its input."""
+        """Replace the stride of a stage by dilation; the first block keeps the dilation of the stage before."""
         for index in range(first, last + 1):
             rate = dilation // 2 if index == first else dilation
             for conv in self.features[index].modules():
@@ -87,12 +91,12 @@ class MobileNetV2(nn.Module):
         x, stages = image, []
         for index, layer in enumerate(self.features):
             x = layer(x)
-            if index in self.ends:
+            if index in self.stage_ends:
                 stages.append(x)
         return tuple(stages)
 
     def blocks(self) -> Iterator[nn.Module]:
-        """Yield the inverted residuals."""
+        """Yield the inverted residual blocks."""
         return (layer for layer in self.features if isinstance(layer, InvertedResidual))
 
 

@@ -1,4 +1,4 @@
-"""Gradient checkpointing for the blocks of any network: less memory, one more forward pass of the backbone."""
+"""Gradient checkpointing of a network's blocks: less memory for one more forward pass of these blocks."""
 
 from __future__ import annotations
 
@@ -13,65 +13,67 @@ from torch.utils.checkpoint import checkpoint
 
 
 def checkpoint_blocks(blocks: Iterable[nn.Module]) -> int:
-    """Make blocks forget their activations and compute them again in the backward pass; return how many.
+    """Make blocks recompute their activations in the backward pass instead of storing them; return their number.
 
-    A block keeps its parameters, its name in the state dict and its type: it only gains a forward of its own.
+    The class of each block is replaced by a subclass that overrides ``forward``. Parameters and state dict keys do not
+    change. Blocks that are checkpointed already are counted and left as they are.
     """
     count = 0
     for block in blocks:
-        kind = type(block)
-        if not issubclass(kind, _Forgetful):
-            block.__class__ = type(kind.__name__, (_Forgetful, kind), {})
+        block_type = type(block)
+        if not issubclass(block_type, _CheckpointedBlock):
+            block.__class__ = type(block_type.__name__, (_CheckpointedBlock, block_type), {})
         count += 1
     return count
 
 
 @contextmanager
-def remembered(blocks: Iterable[nn.Module]) -> Iterator[None]:
-    """Let blocks keep their activations for once: what a hook takes out of a block is not computed again."""
-    chosen = [block for block in blocks if isinstance(block, _Forgetful)]
-    for block in chosen:
-        block.forgetful = False
+def without_checkpointing(blocks: Iterable[nn.Module]) -> Iterator[None]:
+    """Switch checkpointing off in a context: hooks inside a block would otherwise fire again in the backward pass."""
+    checkpointed = [block for block in blocks if isinstance(block, _CheckpointedBlock)]
+    for block in checkpointed:
+        block.recompute = False
     try:
         yield
     finally:
-        for block in chosen:
-            block.forgetful = True
+        for block in checkpointed:
+            block.recompute = True
 
 
-class _Forgetful(nn.Module):
-    forgetful = True
+class _CheckpointedBlock(nn.Module):
+    recompute = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if not (self.forgetful and torch.is_grad_enabled()):
+        if not (self.recompute and torch.is_grad_enabled()):
             return super().forward(*args, **kwargs)
-        # A compiler repeats operations, not their effects on statistics, and takes no context.
-        contexts: dict[str, Any] = {} if torch.compiler.is_compiling() else {"context_fn": self._contexts}
-        # Some networks change lists, inside a block or after it: the second pass must find them as the first did.
-        return checkpoint(self._on_own, *_own(args), use_reentrant=False, **contexts, **kwargs)
+        # torch.compile does not support context_fn, and does not repeat updates of running statistics anyway.
+        options: dict[str, Any] = {} if torch.compiler.is_compiling() else {"context_fn": self._context_managers}
+        # Some networks change argument lists in place, in the block or after it. Copies keep the arguments of the
+        # second forward pass equal to those of the first.
+        return checkpoint(self._forward_on_copies, *_copy_lists(args), use_reentrant=False, **options, **kwargs)
 
-    def _on_own(self, *args: Any, **kwargs: Any) -> Any:
-        return super().forward(*_own(args), **kwargs)
+    def _forward_on_copies(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*_copy_lists(args), **kwargs)
 
-    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _statistics_kept(self)
+    def _context_managers(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), _running_statistics_restored(self)
 
 
-def _own(args: Iterable[Any]) -> list[Any]:
+def _copy_lists(args: Iterable[Any]) -> list[Any]:
     return [list(arg) if isinstance(arg, list) else arg for arg in args]
 
 
 @contextmanager
-def _statistics_kept(module: nn.Module) -> Iterator[None]:
-    """Let BatchNorm move copies of its running statistics: the first pass has moved them already."""
+def _running_statistics_restored(module: nn.Module) -> Iterator[None]:
+    """Restore BatchNorm's running statistics afterwards: the first forward pass has updated them already."""
     norms = [norm for norm in module.modules() if isinstance(norm, _BatchNorm) and norm.training]
-    kept = [(norm, dict(norm.named_buffers(recurse=False))) for norm in norms]
-    for norm, statistics in kept:
+    saved = [(norm, dict(norm.named_buffers(recurse=False))) for norm in norms]
+    for norm, statistics in saved:
         for name, value in statistics.items():
             setattr(norm, name, value.clone())
     try:
         yield
     finally:
-        for norm, statistics in kept:
+        for norm, statistics in saved:
             for name, value in statistics.items():
                 setattr(norm, name, value)

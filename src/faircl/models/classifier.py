@@ -1,4 +1,4 @@
-"""A 1×1 classifier that grows by a head at every step, and how new heads start."""
+"""A 1×1 classifier that grows by one head per step, and the initialisations of new heads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 
 class GrowingClassifier(nn.Module):
-    """One 1×1 convolution per step; their logits side by side.
+    """One 1×1 convolution per step, with concatenated logits.
 
-    A method may add a head for ``unknown``, pixels of classes yet to come, which is no class itself. In training mode
-    its logit z_u is apart. In evaluation mode it counts as background, z_bg ← log(exp z_bg + exp z_u): odds add, so
-    whatever asks the network for classes need not know of it. Without a background class it is left out.
+    A method may add a head ``unknown`` for pixels of future classes. It is not a class. In training mode its logit z_u
+    is returned by ``unknown_logit``. In evaluation mode it is added to the background, z_bg ← log(exp z_bg + exp z_u),
+    so that predictions contain classes only; without a background class it is ignored.
 
-    Shapes: embedding (B, D, h, w) to logits (B, C, h, w), C the classes of all heads.
+    Shapes: embedding (B, D, h, w) to logits (B, C, h, w), C the number of classes of all heads.
     """
 
     def __init__(self, width: int) -> None:
@@ -28,22 +28,22 @@ class GrowingClassifier(nn.Module):
 
     @property
     def classes(self) -> int:
-        """Number of channels so far."""
+        """Number of classes of all heads."""
         return sum(self.sizes)
 
     @property
     def sizes(self) -> list[int]:
-        """Number of channels of every head."""
+        """Number of classes of every head."""
         return [head.out_channels for head in self._convolutions()]
 
     def weight_and_bias(self, heads: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Return the weights (C, D) and biases (C,) of all heads, or of some."""
+        """Return the concatenated weights (C, D) and biases (C,) of all heads, or of a slice of them."""
         chosen = self._convolutions()[heads]
         weight = torch.cat([head.weight for head in chosen]).flatten(1)
         return weight, torch.cat([_bias(head) for head in chosen])
 
     def forward(self, embedding: Tensor) -> Tensor:
-        """Classify with a single convolution over all heads."""
+        """Return the logits of all heads, computed by one convolution."""
         weight, bias = self.weight_and_bias()
         logits = F.conv2d(embedding, weight[:, :, None, None], bias)
         if self.training or self.unknown is None or not self.unknown_is_background:
@@ -51,17 +51,17 @@ class GrowingClassifier(nn.Module):
         return torch.cat([torch.logaddexp(logits[:, :1], self.unknown(embedding)), logits[:, 1:]], 1)
 
     def unknown_logit(self, embedding: Tensor) -> Tensor | None:
-        """Return the logit of unknown (B, 1, h, w) in training mode, where there is such a head."""
+        """Return the logit of the unknown head (B, 1, h, w) in training mode; None without that head."""
         return self.unknown(embedding) if self.training and self.unknown is not None else None
 
     def grow(self, classes: int, device: torch.device | None = None) -> nn.Conv2d:
-        """Add a head of random weights for so many classes."""
+        """Add a head with random weights for a number of new classes."""
         head = self._head(classes, device)
         self.heads.append(head)
         return head
 
     def add_unknown(self, background: bool, device: torch.device | None = None) -> None:
-        """Add a head of random weights for unknown; ``background`` says whether the first channel is background."""
+        """Add an unknown head with random weights; ``background`` tells whether the first channel is background."""
         self.unknown, self.unknown_is_background = self._head(1, device), background
 
     def _head(self, classes: int, device: torch.device | None) -> nn.Conv2d:
@@ -71,23 +71,23 @@ class GrowingClassifier(nn.Module):
         return head.to(device)
 
     def unknown_weight_and_bias(self) -> tuple[Tensor, Tensor]:
-        """Return the weight (1, D) and bias (1,) of unknown."""
-        assert self.unknown is not None, "add_unknown comes first"
+        """Return the weight (1, D) and bias (1,) of the unknown head."""
+        assert self.unknown is not None, "add_unknown must be called first"
         return self.unknown.weight.flatten(1), _bias(self.unknown)
 
     @torch.no_grad()
     def init_from_unknown(self) -> None:
-        """Start every class of the newest head from unknown, as SSUL does."""
+        """Initialise every class of the newest head with the unknown head, as SSUL does."""
         head, (weight, bias) = self._convolutions()[-1], self.unknown_weight_and_bias()
         head.weight.copy_(weight[:, :, None, None].expand_as(head.weight))
         _bias(head).copy_(bias.expand_as(_bias(head)))
 
     @torch.no_grad()
     def init_from_background(self) -> None:
-        """Start the newest head from the background, as MiB does.
+        """Initialise the newest head with the background's weights, as MiB does.
 
-        The background's probability is shared evenly with the n new classes: w_new = w_bg and
-        b_new = b_bg ← b_bg − log(n + 1), so that p(bg) of the old model is p(bg) + Σ p(new) of the new one.
+        The background's probability is divided evenly between the background and the n new classes: w_new = w_bg and
+        b_new = b_bg ← b_bg − log(n + 1). Then p(bg) of the old model equals p(bg) + Σ p(new) of the new model.
         """
         first, head = self._convolutions()[0], self._convolutions()[-1]
         _bias(first)[0] -= math.log(head.out_channels + 1)
@@ -96,15 +96,15 @@ class GrowingClassifier(nn.Module):
 
     @torch.no_grad()
     def init_from_prototypes(self, new: Tensor, reference: Tensor, background: bool) -> None:
-        """Start the newest head from mean features of the new classes.
+        """Initialise the newest head with mean features of the new classes.
 
-        A new class splits off from the background at the plane half-way between its prototype p and the
-        background's, r: with u = (p − r) / ‖p − r‖ and s the mean norm of the old weights,
-        w_new = w_bg + s·u and b_new = b_bg − s·u·(p + r) / 2. Without a background class r is the mean feature of
-        unlabelled pixels and (w_bg, b_bg) the mean old weight and bias.
+        The decision boundary between a new class and the background is the plane half-way between the prototype p of
+        the class and the prototype r of the background: with u = (p − r) / ‖p − r‖ and s the mean norm of the old
+        weights, w_new = w_bg + s·u and b_new = b_bg − s·u·(p + r) / 2. Without a background class, r is the mean
+        feature of unlabelled pixels and (w_bg, b_bg) are the mean old weight and bias.
 
-        Shapes: new (n, D), reference (D,). A class with no feature (NaN), or all where the reference has none, keeps
-        its random start.
+        Shapes: new (n, D) are the p; reference (D,) is r. Classes whose prototype is NaN keep their random weights; if
+        r is NaN, all classes do.
         """
         known, known_bias = self.weight_and_bias(slice(-1))
         base_weight, base_bias = (known[0], known_bias[0]) if background else (known.mean(0), known_bias.mean())
@@ -121,5 +121,5 @@ class GrowingClassifier(nn.Module):
 
 
 def _bias(head: nn.Conv2d) -> Tensor:
-    assert head.bias is not None, "heads are made with a bias"
+    assert head.bias is not None, "heads have a bias"
     return head.bias

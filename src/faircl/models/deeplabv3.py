@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from faircl.errors import UserError
 from faircl.models.aspp import WIDTH, DeepLabHead, DeepLabPlusHead, MiBHead
 from faircl.models.backbones import BackboneName, Block, MobileNetV2, ResNet, make_backbone
+from faircl.models.checkpoint_keys import to_torchvision_keys
 from faircl.models.segmenter import Segmenter
-from faircl.models.weight_names import torchvision_names
-from faircl.models.weights import WeightsConfig, load_parts, starting_weights
+from faircl.models.weights import WeightsConfig, initial_state, load_modules
 
 Rate = Annotated[int, Field(ge=1)]
 _IGNORED = re.compile(r"fc\.|features\.18\.|aux_classifier\.|classifier\.(1\.|4\.|weight|bias)")
-"""Keys of whole torchvision networks that a segmenter has no place for: classifiers and what leads only to them."""
+"""Keys of torchvision networks that have no counterpart here: classifiers and layers used by them only."""
 
 
 class DeepLabV3PlusConfig(WeightsConfig):
@@ -35,13 +35,13 @@ class DeepLabV3PlusConfig(WeightsConfig):
     )
 
     @model_validator(mode="after")
-    def _blocks_of_resnets(self) -> Self:
+    def _check_block_type(self) -> Self:
         if self.block == "v1" and self.backbone == "mobilenet_v2":
-            raise ValueError("block v1 is of ResNets; mobilenet_v2 has no such choice")
+            raise ValueError("block v1 is for ResNets only; leave model.block out with mobilenet_v2")
         return self
 
     def dilation_rates(self) -> Sequence[int]:
-        """Return ASPP's rates."""
+        """Return the dilation rates of ASPP, with the default for the output stride."""
         return self.rates or tuple(rate * 16 // self.stride for rate in (6, 12, 18))
 
 
@@ -55,7 +55,7 @@ class DeepLabV3Config(DeepLabV3PlusConfig):
 
 
 class _DeepLab(Segmenter):
-    """What both have in common: backbone, weights, blocks."""
+    """Base of DeepLabV3 and DeepLabV3+: backbone, weights, blocks."""
 
     backbone: ResNet | MobileNetV2
 
@@ -68,24 +68,24 @@ class _DeepLab(Segmenter):
         return self.backbone.blocks()
 
     def load_pretrained(self) -> None:
-        """Load torchvision's ImageNet weights or a file of a backbone or of torchvision's whole DeepLabV3."""
+        """Load torchvision's ImageNet weights, or a file with weights of a backbone or of torchvision's DeepLabV3."""
         name = self.config.backbone
-        state = starting_weights(self.config, f"torchvision's {name}", lambda: _imagenet(name), torchvision_names)
+        state = initial_state(self.config, f"torchvision's {name}", lambda: _imagenet_state(name), to_torchvision_keys)
         if state is None:
             return
-        whole = any(key.startswith("backbone.") for key in state)
-        parts: dict[str, nn.Module] = {"backbone.": self.backbone} if whole else {"": self.backbone}
-        decoder = {key for key in state if whole and key.startswith("classifier.")}
+        has_prefix = any(key.startswith("backbone.") for key in state)
+        modules: dict[str, nn.Module] = {"backbone.": self.backbone} if has_prefix else {"": self.backbone}
+        decoder = {key for key in state if has_prefix and key.startswith("classifier.")}
         if decoder and isinstance(self.decoder, DeepLabHead):
-            parts["classifier."] = self.decoder
-        elif decoder:  # another one than ours
+            modules["classifier."] = self.decoder
+        elif decoder:  # of a head that this network does not have
             state = {key: value for key, value in state.items() if key not in decoder}
         label = f"network '{self.name}' with {name}"
-        load_parts(parts, state, source=self.config.weights, label=label, ignored=_IGNORED)
+        load_modules(modules, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
 
 class DeepLabV3(_DeepLab):
-    """DeepLabV3, as torchvision has it."""
+    """DeepLabV3 with torchvision's head or MiB's."""
 
     Config = DeepLabV3Config
     name = "deeplabv3"
@@ -96,21 +96,22 @@ class DeepLabV3(_DeepLab):
         head = DeepLabHead if config.head == "torchvision" else MiBHead
         super().__init__(config, head(backbone.widths[-1], config.dilation_rates()), backbone)
 
-    def library_state(self) -> dict[str, Tensor]:
-        """Return the weights as ``torchvision.models.segmentation.deeplabv3_resnet101`` (or 50) loads them.
+    def export_state_dict(self) -> dict[str, Tensor]:
+        """Return a state dict for ``torchvision.models.segmentation.deeplabv3_resnet101`` or ``…_resnet50``.
 
-        Only of a network that computes what torchvision's does: at stride 8, with its rates and blocks.
+        Raises ``UserError`` if torchvision's network would compute something else: it has a ResNet of v1.5 blocks at
+        stride 8, and rates 12, 24 and 36.
         """
         if not (isinstance(self.decoder, DeepLabHead) and isinstance(self.backbone, ResNet)):
             raise UserError(
-                "torchvision has DeepLabV3 with its own head on ResNets only; there is nothing to export to."
+                "torchvision has DeepLabV3 with its own head on ResNets only, so this network cannot be exported to it."
             )
         c = self.config
         if (c.stride, tuple(c.dilation_rates()), c.block) != (8, (12, 24, 36), "v1.5"):
             raise UserError(
                 f"torchvision's DeepLabV3 has stride 8, rates 12, 24, 36 and v1.5 blocks, found stride {c.stride}, "
-                f"rates {', '.join(map(str, c.dilation_rates()))} and {c.block}; it would load these weights and "
-                "compute something else."
+                f"rates {', '.join(map(str, c.dilation_rates()))} and {c.block}; with these weights it would "
+                "compute something else, so this network cannot be exported to it."
             )
         self.check_plain_classifier()
         weight, bias = self.classifier.weight_and_bias()
@@ -120,7 +121,7 @@ class DeepLabV3(_DeepLab):
 
 
 class DeepLabV3Plus(_DeepLab):
-    """DeepLabV3+, with its stride-4 skip."""
+    """DeepLabV3+: DeepLabV3 with a skip connection at stride 4."""
 
     Config = DeepLabV3PlusConfig
     name = "deeplabv3plus"
@@ -131,7 +132,7 @@ class DeepLabV3Plus(_DeepLab):
         super().__init__(config, DeepLabPlusHead(backbone.widths, config.dilation_rates()), backbone)
 
 
-def _imagenet(backbone: BackboneName) -> dict[str, Tensor]:
+def _imagenet_state(backbone: BackboneName) -> dict[str, Tensor]:
     from torchvision.models import get_model_weights
 
     state: dict[str, Tensor] = get_model_weights(backbone)["IMAGENET1K_V1"].get_state_dict(check_hash=True)

@@ -1,4 +1,4 @@
-"""SegFormer's all-MLP decoder, a light one for any backbone."""
+"""SegFormer's all-MLP decoder, for any backbone."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from faircl.models.resize import own_precision, resize
+from faircl.models.resize import autocast_disabled, resize
 
 
 class MlpDecoder(nn.Module):
-    r"""Projects every stage to one width, upsamples to the finest and fuses.
+    r"""Projects every stage to one width, upsamples to the size of the finest stage and sums.
 
         embedding = ReLU(norm(Σ_s up(W_s·P_s · x_s) + Σ_s W_s·b_s))
 
-    which is SegFormer's fusion W · concat_s up(P_s · x_s + b_s): a 1×1 convolution and an interpolation whose weights
-    sum to one commute, and two convolutions in a row are one: neither the (B, S·D, h, w) concatenation nor the D-wide
-    projections exist. ``bare`` leaves norm and ReLU out and repeats pixels instead of interpolating, as FairCL's
-    released code does.
+    This equals SegFormer's fusion W · concat_s up(P_s · x_s + b_s), since a 1×1 convolution commutes with an
+    interpolation whose weights sum to one, and two consecutive 1×1 convolutions are one. Neither the concatenation
+    (B, S·D, h, w) nor the D-wide projections are computed. ``bare`` omits norm and ReLU and upsamples by nearest
+    neighbour, as FairCL's released code does.
 
-    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, D, h, w) at the first stage's stride.
+    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, D, h, w) at the stride of the first stage.
     """
 
     def __init__(self, widths: Sequence[int], width: int, bare: bool = False) -> None:
@@ -35,30 +35,30 @@ class MlpDecoder(nn.Module):
     def forward(self, stages: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding."""
         size = stages[0].shape[-2:]
-        weights, bias = self._folded(stages[0].device.type)
-        # The bias is the same for all pixels, so it is added to the coarsest map.
+        weights, bias = self._folded_weights(stages[0].device.type)
+        # The bias is the same for all pixels, so it is added to the smallest map.
         biases = [None] * (len(stages) - 1) + [bias]
-        parts = [F.conv2d(x, weight, b) for x, weight, b in zip(stages, weights, biases, strict=True)]
-        return self.normalise(self.add_upsampled(parts, size))
+        maps = [F.conv2d(x, weight, b) for x, weight, b in zip(stages, weights, biases, strict=True)]
+        return self.normalise(self.add_upsampled(maps, size))
 
-    def _folded(self, device: str) -> tuple[list[Tensor], Tensor]:
-        """Return W_s·P_s of every stage as 1×1 convolutions (D, D_s, 1, 1), and Σ_s W_s·b_s (D,), in full precision."""
-        with own_precision(device):
-            # The coarsest stage comes first among the fused channels, as in the published weights.
+    def _folded_weights(self, device: str) -> tuple[list[Tensor], Tensor]:
+        """Return the weights W_s·P_s (D, D_s, 1, 1) of every stage and the bias Σ_s W_s·b_s (D,), without autocast."""
+        with autocast_disabled(device):
+            # In the published weights the channels of the coarsest stage come first.
             fuse = torch.split(self.fuse.weight.flatten(1), self.fuse.out_channels, 1)[::-1]
             weights, biases = [], [] if self.fuse.bias is None else [self.fuse.bias]
-            for own, project in zip(fuse, self.projections, strict=True):
-                assert isinstance(project, nn.Conv2d)
-                assert project.bias is not None
-                weights.append((own @ project.weight.flatten(1))[:, :, None, None])
-                biases.append(own @ project.bias)
+            for fuse_weight, projection in zip(fuse, self.projections, strict=True):
+                assert isinstance(projection, nn.Conv2d)
+                assert projection.bias is not None
+                weights.append((fuse_weight @ projection.weight.flatten(1))[:, :, None, None])
+                biases.append(fuse_weight @ projection.bias)
             return weights, torch.stack(biases).sum(0)
 
     def add_upsampled(self, maps: list[Tensor], size: torch.Size) -> Tensor:
-        """Bring maps to a size and add them up."""
+        """Upsample maps to a size and add them."""
         total = maps[0]
-        for one in maps[1:]:
-            total = total + resize(one, size, "nearest" if self.bare else "bilinear")
+        for coarse in maps[1:]:
+            total = total + resize(coarse, size, "nearest" if self.bare else "bilinear")
         return total
 
     def normalise(self, x: Tensor) -> Tensor:

@@ -11,20 +11,19 @@ from torch import Tensor
 
 
 def resize(x: Tensor, size: tuple[int, ...], mode: Literal["bilinear", "nearest"] = "bilinear") -> Tensor:
-    """Resize maps (B, D, h, w) to a size, in their own precision.
+    """Resize maps (B, D, h, w) to a size (H, W), keeping their precision.
 
-    Autocast would interpolate, and then keep, the largest maps of a decoder in float32: twice the memory and time for
-    values that were computed in 16 bits.
+    Under autocast the output would be float32: twice the memory and time for values that were computed in 16 bits.
     """
     if x.shape[-2:] == size:
         return x
-    corners = None if mode == "nearest" else False
-    with own_precision(x.device.type):
-        return F.interpolate(x, size, mode=mode, align_corners=corners)
+    align_corners = None if mode == "nearest" else False
+    with autocast_disabled(x.device.type):
+        return F.interpolate(x, size, mode=mode, align_corners=align_corners)
 
 
-def own_precision(device: str) -> AbstractContextManager[object]:
-    """Leave autocast for a while: what is computed keeps the precision of its operands."""
-    if device == "meta" or not torch.is_autocast_enabled(device):  # torch.compile understands this question
+def autocast_disabled(device: str) -> AbstractContextManager[object]:
+    """Return a context without autocast, in which operations keep the precision of their operands."""
+    if device == "meta" or not torch.is_autocast_enabled(device):  # torch.compile can trace this condition
         return nullcontext()
     return torch.autocast(device, enabled=False)

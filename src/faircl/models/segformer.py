@@ -1,4 +1,4 @@
-"""SegFormer B0 to B5 on transformers' encoder."""
+"""SegFormer B0 to B5 with transformers' encoder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from faircl.errors import UserError
-from faircl.models.checkpointing import remembered
+from faircl.models.checkpoint_keys import decoder_to_transformers_keys, to_segformer_keys
+from faircl.models.checkpointing import without_checkpointing
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.resize import resize
 from faircl.models.segmenter import Segmenter
 from faircl.models.stochastic_depth import replace_stochastic_depth
-from faircl.models.weight_names import segformer_library_names, segformer_names
-from faircl.models.weights import State, WeightsConfig, load_parts, starting_weights
+from faircl.models.weights import State, WeightsConfig, initial_state, load_modules
 
 Variant = Literal["b0", "b1", "b2", "b3", "b4", "b5"]
 BARE_WIDTH = 256
@@ -30,14 +30,14 @@ class _Size(NamedTuple):
     decoder: int
 
 
-_SMALL, _LARGE = (32, 64, 160, 256), (64, 128, 320, 512)
+_SMALL_WIDTHS, _LARGE_WIDTHS = (32, 64, 160, 256), (64, 128, 320, 512)
 SIZES: dict[str, _Size] = {
-    "b0": _Size((2, 2, 2, 2), _SMALL, 256),
-    "b1": _Size((2, 2, 2, 2), _LARGE, 256),
-    "b2": _Size((3, 4, 6, 3), _LARGE, 768),
-    "b3": _Size((3, 4, 18, 3), _LARGE, 768),
-    "b4": _Size((3, 8, 27, 3), _LARGE, 768),
-    "b5": _Size((3, 6, 40, 3), _LARGE, 768),
+    "b0": _Size((2, 2, 2, 2), _SMALL_WIDTHS, 256),
+    "b1": _Size((2, 2, 2, 2), _LARGE_WIDTHS, 256),
+    "b2": _Size((3, 4, 6, 3), _LARGE_WIDTHS, 768),
+    "b3": _Size((3, 4, 18, 3), _LARGE_WIDTHS, 768),
+    "b4": _Size((3, 8, 27, 3), _LARGE_WIDTHS, 768),
+    "b5": _Size((3, 6, 40, 3), _LARGE_WIDTHS, 768),
 }
 
 
@@ -56,7 +56,7 @@ class SegFormerConfig(WeightsConfig):
 
 
 class SegFormer(Segmenter):
-    """Mix transformer with an all-MLP decoder at stride 4."""
+    """A mix transformer (MiT) with an all-MLP decoder at stride 4."""
 
     Config = SegFormerConfig
     name = "segformer"
@@ -79,7 +79,7 @@ class SegFormer(Segmenter):
         self.config = config
 
     def features(self, image: Tensor, attentions: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
-        """Return the four stages and, if asked for, the attention of every block."""
+        """Return the four stages and, if ``attentions``, the attention weights of every block."""
         return self.backbone(image, attentions)  # type: ignore[no-any-return]
 
     def blocks(self) -> Iterator[nn.Module]:
@@ -87,27 +87,27 @@ class SegFormer(Segmenter):
         return self.backbone.blocks()
 
     def load_pretrained(self) -> None:
-        """Load the encoder, or the whole network where the file has a decoder that fits ours."""
+        """Load the encoder, and the decoder if the file has one that fits."""
         variant = self.config.variant
-        state = starting_weights(self.config, f"nvidia/mit-{variant}", lambda: _imagenet(variant), segformer_names)
+        state = initial_state(self.config, f"nvidia/mit-{variant}", lambda: _imagenet_state(variant), to_segformer_keys)
         if state is None:
             return
-        parts: dict[str, nn.Module] = {"": self.backbone}
+        modules: dict[str, nn.Module] = {"": self.backbone}
         if self.decoder.bare:
             state = {key: value for key, value in state.items() if not key.startswith("decoder.")}
         elif "decoder.fuse.weight" in state:
-            parts["decoder."] = self.decoder
+            modules["decoder."] = self.decoder
         label = f"network '{self.name}' {variant}"
-        load_parts(parts, state, source=self.config.weights, label=label, ignored=_IGNORED)
+        load_modules(modules, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
-    def library_state(self) -> State:
-        """Return the weights as transformers' ``SegformerForSemanticSegmentation`` loads them."""
+    def export_state_dict(self) -> State:
+        """Return a state dict for transformers' ``SegformerForSemanticSegmentation``."""
         if self.decoder.bare:
-            raise UserError("transformers' SegFormer has no bare decoder; there is nothing to export to.")
+            raise UserError("transformers' SegFormer has no bare decoder, so this network cannot be exported to it.")
         self.check_plain_classifier()
         weight, bias = self.classifier.weight_and_bias()
         state = {f"segformer.{key}": value for key, value in self.backbone.state_dict().items()}
-        state |= segformer_library_names(self.decoder.state_dict())
+        state |= decoder_to_transformers_keys(self.decoder.state_dict())
         head = {"weight": weight.detach()[:, :, None, None], "bias": bias.detach()}
         return state | {f"decode_head.classifier.{key}": value for key, value in head.items()}
 
@@ -115,9 +115,11 @@ class SegFormer(Segmenter):
 class MixTransformer(nn.Module):
     """transformers' SegFormer encoder as a backbone.
 
+    Fused attention does not return its weights, so the eager implementation is used if they are requested. Images
+    smaller than 32 pixels, the coarsest stride, are resized to 32: reduced keys would have no pixel otherwise.
+
     Shapes: image (B, 3, H, W) to four stages at strides 4, 8, 16 and 32; attentions (B, heads, queries, keys) of
-    every block. The fused attention has no weights to show, so asking for them takes the plain one. Sides below the
-    coarsest stride, where a reduced key would have no pixel, are stretched to it.
+    every block.
     """
 
     def __init__(self, size: _Size, drop_path: float) -> None:
@@ -125,11 +127,16 @@ class MixTransformer(nn.Module):
         from transformers import SegformerConfig, SegformerModel
 
         config = SegformerConfig(
-            depths=list(size.depths), hidden_sizes=list(size.widths), drop_path_rate=drop_path, num_labels=1
+            depths=list(size.depths),
+            hidden_sizes=list(size.widths),
+            drop_path_rate=drop_path,
+            num_labels=1,
         )
         self.stages: Any = SegformerModel(config).stages
+        # Read here: during training the projections may be replaced by parallel branches, which have no stride.
+        self.strides: list[int] = [stage.patch_embeddings.proj.stride[0] for stage in self.stages]
         for stage in self.stages:
-            stage.reshape = False  # see _to_map
+            stage.reshape = False  # _tokens_to_map reshapes without a copy
         replace_stochastic_depth(self.blocks())
 
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
@@ -137,42 +144,42 @@ class MixTransformer(nn.Module):
         height, width = image.shape[-2:]
         image = resize(image, (max(height, 32), max(width, 32)))
         if not attentions:
-            return self._stages(image), None
+            return self._forward_stages(image), None
         maps: list[Tensor] = []
-        with ExitStack() as shown:
-            shown.enter_context(remembered(self.blocks()))
+        with ExitStack() as cleanup:
+            cleanup.enter_context(without_checkpointing(self.blocks()))
             for block in self.blocks():
                 hook = block.attention.register_forward_hook(lambda _, __, output: maps.append(output[1]))
-                shown.callback(hook.remove)
+                cleanup.callback(hook.remove)
             # All blocks share one configuration.
             config = self.stages[0].blocks[0].attention.config
-            shown.callback(setattr, config, "_attn_implementation", config._attn_implementation)
+            cleanup.callback(setattr, config, "_attn_implementation", config._attn_implementation)
             config._attn_implementation = "eager"
-            return self._stages(image), tuple(maps)
+            return self._forward_stages(image), tuple(maps)
 
     def blocks(self) -> Iterator[Any]:
         """Yield the transformer blocks."""
         for stage in self.stages:
             yield from stage.blocks
 
-    def _stages(self, image: Tensor) -> tuple[Tensor, ...]:
+    def _forward_stages(self, image: Tensor) -> tuple[Tensor, ...]:
         x, stages = image, []
-        for stage in self.stages:
-            height = -(-x.shape[-2] // stage.patch_embeddings.proj.stride[0])
-            x = _to_map(stage(x), height)
+        for stage, stride in zip(self.stages, self.strides, strict=True):
+            height = -(-x.shape[-2] // stride)
+            x = _tokens_to_map(stage(x), height)
             stages.append(x)
         return tuple(stages)
 
 
-def _to_map(tokens: Tensor, height: int) -> Tensor:
-    """Return tokens (B, h·w, D) as a map (B, D, h, w) in channels_last, without the copy that a stage would make."""
+def _tokens_to_map(tokens: Tensor, height: int) -> Tensor:
+    """Return tokens (B, h·w, D) as a map (B, D, h, w) in channels_last, without a copy."""
     if tokens.ndim == 4:
         return tokens
     y: Tensor = tokens.transpose(1, 2).unflatten(2, (height, -1))  # type: ignore[no-untyped-call]
     return y
 
 
-def _imagenet(variant: str) -> State:
+def _imagenet_state(variant: str) -> State:
     from transformers import SegformerModel
 
     loaded: Any = SegformerModel.from_pretrained(f"nvidia/mit-{variant}")

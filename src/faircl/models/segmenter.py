@@ -1,7 +1,7 @@
-"""The one contract of all networks.
+"""The base class of all networks.
 
 A segmenter normalises its image, runs a backbone and a decoder, and classifies the decoder's embedding. It returns
-logits at its own stride: whoever needs full resolution upsamples there, once, or fuses the upsampling into a loss.
+logits at network stride; evaluation and losses upsample them where full resolution is needed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from faircl.config.components import ModelConfig as ModelConfig
 from faircl.errors import UserError
 from faircl.models.classifier import GrowingClassifier
 
-Part = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
+ParameterGroup = Literal["backbone", "decoder", "old_classifier", "new_classifier"]
 Stages = tuple[Tensor, ...]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class SegOutput(NamedTuple):
-    """What a network computes for a batch.
+    """The outputs of a network for a batch.
 
     Shapes: logits (B, C, h, w) at network stride; embedding (B, D, h, w), the classifier's input before dropout;
-    stages, the backbone's feature maps from fine to coarse; attentions, where the network has them and they were
-    asked for, one (B, heads, queries, keys) per block; unknown (B, 1, h, w), the logit of classes yet to come, in
-    training mode where the classifier has a head for it.
+    stages, the backbone's feature maps from fine to coarse; attentions, (B, heads, queries, keys) per block if they
+    were requested; unknown (B, 1, h, w), the logit of future classes, in training mode if the classifier has a head for
+    it.
     """
 
     logits: Tensor
@@ -38,10 +38,10 @@ class SegOutput(NamedTuple):
 
 
 class Segmenter(nn.Module):
-    """Backbone, decoder and growing classifier under one forward.
+    """A network of backbone, decoder and growing classifier.
 
-    A network supplies ``backbone`` (image to stages), ``decoder`` (stages to embedding), ``embedding_width`` and
-    ``stage_widths``, and calls ``super().__init__`` with them.
+    A subclass calls ``super().__init__`` with its ``backbone`` (image to stages), its ``decoder`` (stages to
+    embedding), ``embedding_width`` and ``stage_widths``.
     """
 
     Config: ClassVar[type[ModelConfig]] = ModelConfig
@@ -83,43 +83,43 @@ class Segmenter(nn.Module):
         return SegOutput(self.classifier(dropped), embedding, stages, maps, unknown)
 
     def embed(self, image: Tensor, attentions: bool = False) -> tuple[Stages, Stages | None, Tensor]:
-        """Return stages, attentions where they are asked for, and embedding of a batch of images in [0, 1]."""
+        """Return stages, attentions (None unless requested) and embedding of images (B, 3, H, W) in [0, 1]."""
         stages, maps = self.features((image - self.mean) / self.std, attentions)
         return stages, maps, self.decoder(stages)
 
     def features(self, image: Tensor, attentions: bool) -> tuple[Stages, Stages | None]:
-        """Return stages and, where there are any and they are asked for, attentions of a normalised image."""
+        """Return stages and attentions (None unless supported and requested) of a normalised image."""
         return tuple(self.backbone(image)), None
 
-    def parts(self) -> Iterator[tuple[Part, nn.Parameter]]:
-        """Yield every parameter with the part it belongs to, for learning rates per part."""
+    def parameter_groups(self) -> Iterator[tuple[ParameterGroup, nn.Parameter]]:
+        """Yield the name of its group and every parameter; groups can have different learning rates."""
         for parameter in self.backbone.parameters():
             yield "backbone", parameter
         for parameter in self.decoder.parameters():
             yield "decoder", parameter
         for head in self.classifier.heads:
-            part: Part = "new_classifier" if head is self.classifier.heads[-1] else "old_classifier"
+            group: ParameterGroup = "new_classifier" if head is self.classifier.heads[-1] else "old_classifier"
             for parameter in head.parameters():
-                yield part, parameter
+                yield group, parameter
         if self.classifier.unknown is not None:
             for parameter in self.classifier.unknown.parameters():
                 yield "new_classifier", parameter
 
     def blocks(self) -> Iterator[nn.Module]:
-        """Yield the modules that gradient checkpointing may compute twice instead of remembering: none by default."""
+        """Yield the blocks that can be checkpointed or compiled one by one; none by default."""
         yield from ()
 
     def load_pretrained(self) -> None:
-        """Load the weights that the configuration names; a network that knows none has nothing to load."""
+        """Load the weights named in the configuration; does nothing by default."""
 
     def check_plain_classifier(self) -> None:
-        """Raise an error if the classifier is not the one layer that a plain network has."""
+        """Raise ``UserError`` if the classifier has an unknown head, which other libraries' networks do not have."""
         if self.classifier.unknown is not None:
             raise UserError(
-                "The network has a head for unknown pixels, which plain networks have no place for; without it they "
-                "would compute something else, so there is nothing to export to."
+                "The network has a head for unknown pixels, which networks of torchvision and transformers do not "
+                "have; without it they would compute something else, so this network cannot be exported."
             )
 
-    def library_state(self) -> dict[str, Tensor]:
-        """Return the weights under the names of the plain network that torchvision or transformers has."""
+    def export_state_dict(self) -> dict[str, Tensor]:
+        """Return a state dict for the same network of torchvision or transformers; ``UserError`` if there is none."""
         raise UserError(f"Network '{self.name}' as configured has no counterpart in torchvision or transformers.")

@@ -46,7 +46,7 @@ class Small(Segmenter):
         )
 
     def blocks(self) -> Iterator[nn.Module]:
-        """Yield the two stages of residual blocks."""
+        """Yield the two stages that consist of residual blocks."""
         yield from (self.backbone.stage4, self.backbone.stage8)
 
 
@@ -67,7 +67,7 @@ class _Backbone(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """Adds the upsampled coarse stage to the fine one and mixes them into the embedding."""
+    """Adds the upsampled stride-8 stage to the stride-4 stage and projects the sum to the embedding."""
 
     def __init__(self, widths: tuple[int, int, int], embedding: int, norm: str) -> None:
         super().__init__()

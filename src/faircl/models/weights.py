@@ -1,4 +1,7 @@
-"""Starting weights: none, the library's own download, or a local file; what does not fit is said in one sentence."""
+"""Initial weights of a network: none, a download by the network's library, or a local file.
+
+Weights that cannot be read or do not fit the network raise ``UserError``.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ from faircl.models.segmenter import ModelConfig
 
 State = dict[str, Tensor]
 
-_LIBRARY = ("imagenet", "pretrained")
-_WRAPPERS = ("state_dict", "model_state_dict", "model", "teacher", "net")
-"""Names under which training scripts keep the weights beside optimisers and counters."""
+_FROM_LIBRARY = ("imagenet", "pretrained")
+_STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model", "teacher", "net")
+"""Keys under which checkpoints of training scripts store the state dict."""
 
 
 class WeightsConfig(ModelConfig):
-    """Hyper-parameters of a network that can start from trained weights."""
+    """Hyper-parameters of a network that can load pretrained weights."""
 
     weights: Annotated[str, Effect.FIRST_STEP] = Field(
         "none",
@@ -39,56 +42,62 @@ class WeightsConfig(ModelConfig):
     @property
     def from_library(self) -> bool:
         """Whether the network's library downloads the weights."""
-        return self.weights in _LIBRARY
+        return self.weights in _FROM_LIBRARY
 
 
-def starting_weights(
-    config: WeightsConfig, what: str, library: Callable[[], State], names: Callable[[State], State] = dict
+def initial_state(
+    config: WeightsConfig,
+    description: str,
+    load_from_library: Callable[[], State],
+    convert_keys: Callable[[State], State] = dict,
 ) -> State | None:
-    """Return the weights that a network starts from under its own names, or None where it starts from none.
+    """Return the configured weights with the network's own keys, or None if ``weights`` is "none".
 
-    ``library`` downloads ``what``; ``names`` translates other libraries' names, and may stumble over damaged weights.
+    ``load_from_library`` downloads them; ``description`` names them in errors. ``convert_keys`` renames the keys of
+    other libraries; errors that it raises are reported as damaged weights.
     """
     if config.weights == "none":
         return None
-    state = download(what, library) if config.from_library else read_weights(config.weights)
+    state = download(description, load_from_library) if config.from_library else read_weights(config.weights)
     try:
-        return names(state)
+        return convert_keys(state)
     except (ValueError, RuntimeError, LookupError) as error:
-        raise UserError(f"The weights {config.weights} are damaged: {_short(error)}.") from None
+        raise UserError(f"The weights {config.weights} are damaged: {_first_sentence(error)}.") from None
 
 
-def download(what: str, load: Callable[[], State]) -> State:
-    """Let a library fetch weights; being offline is a sentence, not a traceback."""
+def download(description: str, load: Callable[[], State]) -> State:
+    """Download weights by a library; raise ``UserError`` if that fails, for example offline."""
     try:
-        with redirect_stdout(sys.stderr):  # some libraries announce a download where results belong
+        with redirect_stdout(sys.stderr):  # some libraries print to stdout, which is for results
             return load()
-    except Exception as error:  # every library fails to download in its own way
+    except Exception as error:  # libraries raise many different errors
         raise UserError(
-            f"Cannot download the weights of {what} ({type(error).__name__}: {_short(error)}); check the connection, "
-            "or give a local file as model.weights."
+            f"Cannot download the weights of {description} ({type(error).__name__}: {_first_sentence(error)}); check "
+            "the connection, or give a local file as model.weights."
         ) from None
 
 
 def read_weights(source: str) -> State:
-    """Read tensors from a .safetensors file, or from a .pth one without running any code in it."""
-    path = _find(source)
+    """Read tensors from a .safetensors file, or from a .pth file without executing code in it."""
+    path = _find_file(source)
     try:
         loaded = load_file(path) if path.suffix == ".safetensors" else _read_pickle(path)
     except UserError:
         raise
-    except Exception as error:  # damage shows in many ways
-        raise UserError(f"Cannot read the weights {path}: {_short(error)}; the file is damaged or cut short.") from None
-    return _tensors(loaded, path)
+    except Exception as error:  # damaged files raise many different errors
+        raise UserError(
+            f"Cannot read the weights {path}: {_first_sentence(error)}; the file is damaged or cut short."
+        ) from None
+    return _state_dict(loaded, path)
 
 
-def _find(source: str) -> Path:
+def _find_file(source: str) -> Path:
     path, found = Path(source), False
-    with suppress(OSError, RuntimeError):  # names too long, homes of nobody
+    with suppress(OSError, RuntimeError):  # too long names, home folders of unknown users
         path = path.expanduser()
         if path.is_dir():
-            names = ("model.safetensors", "pytorch_model.bin")  # of a Hugging Face folder
-            path = next((path / name for name in names if (path / name).is_file()), path / names[0])
+            filenames = ("model.safetensors", "pytorch_model.bin")  # in a Hugging Face folder
+            path = next((path / name for name in filenames if (path / name).is_file()), path / filenames[0])
         found = path.is_file()
     if not found:
         raise UserError(
@@ -112,10 +121,10 @@ def _read_pickle(path: Path) -> Any:
         ) from None
 
 
-def _tensors(loaded: Any, path: Path) -> State:
-    """Return the tensors of a loaded file, unwrapped from a training script's checkpoint and from ``module.``."""
+def _state_dict(loaded: Any, path: Path) -> State:
+    """Return the tensors of a loaded file, which may be a training checkpoint or have the prefix ``module.``."""
     while isinstance(loaded, Mapping):
-        inner = next((loaded[key] for key in _WRAPPERS if isinstance(loaded.get(key), Mapping)), None)
+        inner = next((loaded[key] for key in _STATE_DICT_KEYS if isinstance(loaded.get(key), Mapping)), None)
         if inner is None:
             break
         loaded = inner
@@ -124,20 +133,20 @@ def _tensors(loaded: Any, path: Path) -> State:
     state = {str(key): value for key, value in loaded.items() if isinstance(value, Tensor)}
     if not state:
         raise UserError(f"The weights {path} hold no tensors; expected a state dict.")
-    if all(key.startswith("module.") for key in state):  # as DistributedDataParallel saves
+    if all(key.startswith("module.") for key in state):  # saved from DistributedDataParallel
         state = {key.removeprefix("module."): value for key, value in state.items()}
     return state
 
 
-def load_parts(
-    parts: Mapping[str, nn.Module], state: State, *, source: str, label: str, ignored: re.Pattern[str]
+def load_modules(
+    modules: Mapping[str, nn.Module], state: State, *, source: str, label: str, ignored: re.Pattern[str]
 ) -> None:
-    """Load a state whose keys carry a prefix per module; every difference is reported in one sentence.
+    """Load a state dict into modules; raise ``UserError`` with all missing, unexpected and misshapen keys.
 
-    ``ignored`` matches the start of keys that a file may have and the network need not. BatchNorm's batch counters,
-    which old files lack, may be missing.
+    ``modules`` maps the prefix of its keys to every module. Keys whose start matches ``ignored`` need not be in the
+    network. BatchNorm's ``num_batches_tracked``, which old files lack, may be missing.
     """
-    expected = {prefix + key: value for prefix, part in parts.items() for key, value in part.state_dict().items()}
+    expected = {prefix + key: value for prefix, module in modules.items() for key, value in module.state_dict().items()}
     missing = [key for key in expected if key not in state and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in state if key not in expected and not ignored.match(key)]
     shapes = [
@@ -147,20 +156,20 @@ def load_parts(
     ]
     problems = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
     if any(keys for _, keys in problems):
-        found = "; ".join(f"{len(keys)} {what}: {_some(keys)}" for what, keys in problems if keys)
+        found = "; ".join(f"{len(keys)} {problem}: {_first_two(keys)}" for problem, keys in problems if keys)
         raise UserError(
             f"The weights {source} do not fit {label}: {found}; give the weights of that network, or set the network "
             "they belong to."
         )
-    broken = [key for key in expected if key in state and not state[key].isfinite().all()]
-    if broken:
-        raise UserError(f"The weights {source} are not finite: {_some(broken)}.")
-    for prefix, part in parts.items():
-        present = part.state_dict()
-        part.load_state_dict({key: state.get(prefix + key, value) for key, value in present.items()})
+    non_finite = [key for key in expected if key in state and not state[key].isfinite().all()]
+    if non_finite:
+        raise UserError(f"The weights {source} are not finite: {_first_two(non_finite)}.")
+    for prefix, module in modules.items():
+        current = module.state_dict()
+        module.load_state_dict({key: state.get(prefix + key, value) for key, value in current.items()})
 
 
-def _some(keys: list[str]) -> str:
+def _first_two(keys: list[str]) -> str:
     return ", ".join(keys[:2]) + (", …" if len(keys) > 2 else "")
 
 
@@ -168,7 +177,7 @@ def _shape(value: Tensor) -> str:
     return "×".join(map(str, value.shape)) or "a number"
 
 
-def _short(error: Exception) -> str:
-    """Return an error's first sentence, or its kind where that says nothing."""
+def _first_sentence(error: Exception) -> str:
+    """Return the first sentence of an error's message, with its type if the message is very short."""
     text = " ".join(str(error).split()).partition(". ")[0][:160].rstrip(" .;:")
     return text if len(text) > 4 else f"{type(error).__name__} {text}".strip()
