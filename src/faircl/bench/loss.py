@@ -31,7 +31,7 @@ from faircl.bench.timing import (
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.losses.cross_entropy import upsampled_cross_entropy, valid_mean
-from faircl.losses.pixel_scores import scores_by_image
+from faircl.losses.pixel_scores import pixel_scores_per_image
 from faircl.progress import Reporter
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -128,7 +128,7 @@ def peer(logits: Tensor, target: Tensor) -> Tensor:
 
 def by_image(logits: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy by way of one image's logits at a time."""
-    lse, own = scores_by_image(logits, target)
+    lse, own = pixel_scores_per_image(logits, target)
     return valid_mean((lse - own).where(target != IGNORE, 0.0), target)
 
 
