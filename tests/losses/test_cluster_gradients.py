@@ -93,9 +93,9 @@ def test_some_images_at_a_time_equal_all_at_once(pixels, dtype, monkeypatch):
     features, labels, prototypes = case(images=5)
     inputs = features.to(dtype), labels, prototypes.to(torch.promote_types(dtype, torch.float32))
     values, whole = gradients(ours, *inputs)
-    parts, split = [], cluster._parts
-    monkeypatch.setattr(cluster, "PIXELS", pixels)
-    monkeypatch.setattr(cluster, "_parts", lambda *maps: [parts.append(p) or p for p in split(*maps)])
+    parts, split = [], cluster._image_chunks
+    monkeypatch.setattr(cluster, "MAX_PIXELS", pixels)
+    monkeypatch.setattr(cluster, "_image_chunks", lambda *maps: [parts.append(p) or p for p in split(*maps)])
     part_values, found = gradients(ours, *inputs)
     assert len(parts) == 3 * {1: 5, 20: 5, 59: 3}[pixels]  # one pass forward, two back
     assert part_values == pytest.approx(values, rel=1e-6)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from faircl.errors import UserError
 from faircl.loading.batch import Batch
 from faircl.losses.pod import like_old_logits
-from faircl.losses.pooled import channel_pooled, spatial_pooled
+from faircl.losses.pooled_distillation import channel_pooled, spatial_pooled
 from faircl.methods.base import StepContext, Terms
 from faircl.methods.mib import MiB, MiBConfig
 from faircl.models.parallel_branches import TwoBranches, find_conv_groups, second_state_keys

@@ -6,7 +6,7 @@ import pytest
 import torch
 from loop_losses import grad_ok, nested
 
-from faircl.losses.pooled import WINDOWS, channel_pooled, spatial_pooled
+from faircl.losses.pooled_distillation import WINDOWS, channel_pooled, spatial_pooled
 
 
 def loop_spatial(new, old, windows=WINDOWS):

@@ -10,7 +10,7 @@ from processes import start
 from faircl.distributed import global_sum, rank_slice, world_size
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses.distillation import distillation
-from faircl.losses.similarity import class_similarity, similarity_distillation
+from faircl.losses.similarity_distillation import class_similarity, similarity_distillation
 
 
 def draw(*shape, seed=0):
@@ -120,7 +120,7 @@ def test_equal_similarities_are_plain_distillation():
 
 
 def test_shapes_are_checked():
-    with pytest.raises(ValueError, match="one similarity per old class is needed, found 2 for 3 channels"):
+    with pytest.raises(ValueError, match="expected one similarity per old class, found 2 for 3 channels"):
         similarity_distillation(draw(1, 4, 2, 2), draw(1, 3, 2, 2), torch.zeros(1, 2, 2).long(), draw(1, 2))
 
 
