@@ -222,7 +222,7 @@ def test_ewf_around_it_fuses_plain_networks():
     old = copy.deepcopy(r.model.state_dict())
     r.begin(1)
     r.iterate(2)
-    alone = copy.deepcopy(r.method.inner._open)
+    alone = copy.deepcopy(r.method.inner._branches)
     alone.fold()
     new = alone.model.state_dict()
     r.end()
