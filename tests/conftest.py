@@ -118,11 +118,25 @@ def tiny_config() -> Callable[..., object]:
 
 @pytest.fixture(scope="session")
 def tiny_train(tiny_config) -> Callable[..., object]:
-    """Return a function that trains a tiny run into a folder and returns its RunFolder."""
+    """Return a function that trains a tiny run into a folder and returns its RunFolder.
+
+    Its report is written only with ``page=True``: drawing the plots takes longer than training.
+    """
+    from faircl.engine import step_results
     from faircl.engine.trainer import train
 
-    def run(out: Path, *settings: str, resume: bool = False, reporter: Silent | None = None, **config: object):
-        return train(tiny_config(*settings, **config), out, reporter or Silent(), resume)
+    def run(
+        out: Path,
+        *settings: str,
+        resume: bool = False,
+        reporter: Silent | None = None,
+        page: bool = False,
+        **config: object,
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            if not page:
+                patch.setattr(step_results, "write_run_page", lambda path: None)
+            return train(tiny_config(*settings, **config), out, reporter or Silent(), resume)
 
     return run
 
@@ -130,7 +144,7 @@ def tiny_train(tiny_config) -> Callable[..., object]:
 @pytest.fixture(scope="session")
 def tiny_run(tiny_train, tmp_path_factory):
     """One finished FairCL run of two steps; read only."""
-    return tiny_train(tmp_path_factory.mktemp("tiny") / "run")
+    return tiny_train(tmp_path_factory.mktemp("tiny") / "run", page=True)
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,7 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
 )
 def test_clean_cities(method, city_train, silent, tmp_path):
     reporter = silent()
-    run = city_train(tmp_path / "run", f"method={method}", task="11-5", protocol="clean", reporter=reporter)
+    run = city_train(tmp_path / "run", f"method={method}", task="11-5", protocol="clean", reporter=reporter, page=True)
     assert run.finished_steps() == 3
     losses = [value for record in run.records("train") for value in record["terms"].values()]
     assert all(math.isfinite(value) for value in losses)

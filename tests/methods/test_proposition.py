@@ -300,7 +300,7 @@ def runs(tiny_train, tmp_path_factory):
     """The same run with and without measures, two batches to an update."""
     folder = tmp_path_factory.mktemp("bound")
     common = ("train.log_every=2", "optim.accumulate=2", "model.dropout=0.2", "train.epochs=1", "train.later_epochs=2")
-    return [tiny_train(folder / str(bound), f"method.bound={bound}", *common) for bound in (True, False)]
+    return [tiny_train(folder / str(bound), f"method.bound={bound}", *common, page=True) for bound in (True, False)]
 
 
 def test_a_measured_run_is_the_same_run_bit_for_bit(runs):

@@ -100,7 +100,7 @@ def test_examples_are_images_truth_and_predictions_of_the_same_size(tiny_run):
 
 
 def test_no_examples_when_none_are_wanted(tiny_train, tmp_path):
-    folder = tiny_train(tmp_path / "run", "eval.examples=0", "scenario.task=offline", "train.epochs=0.3")
+    folder = tiny_train(tmp_path / "run", "eval.examples=0", "scenario.task=offline", "train.epochs=0.3", page=True)
     assert not list(folder.path.glob("examples/*"))
     assert not list(folder.step_path(0).glob("examples/*"))
     assert (folder.path / "report.html").is_file()
