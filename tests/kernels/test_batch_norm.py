@@ -23,9 +23,9 @@ rows = pytest.importorskip("faircl.kernels.row_tiles", reason="Triton comes with
 
 @pytest.fixture
 def by_kernels(by_kernels, monkeypatch):
-    monkeypatch.setattr(rows, "TILE", 64)  # so that a map has many tiles,
-    monkeypatch.setattr(rows, "PROGRAMS", 6)  # and a program several
-    monkeypatch.setattr(kernel, "CHANNELS", 4)
+    monkeypatch.setattr(rows, "TILE_SIZE", 64)  # so that a map has many tiles,
+    monkeypatch.setattr(rows, "MAX_PROGRAMS", 6)  # and a program several
+    monkeypatch.setattr(kernel, "MAX_CHANNELS", 4)
 
 
 def packed(*shape, seed=0):
@@ -88,8 +88,8 @@ def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels)
 @settings(max_examples=20, deadline=None)
 def test_any_shape(in_place, images, planes, height, columns, training, seed):
     with in_place() as patch:
-        patch.setattr(rows, "TILE", 32)
-        patch.setattr(kernel, "CHANNELS", 8)
+        patch.setattr(rows, "TILE_SIZE", 32)
+        patch.setattr(kernel, "MAX_CHANNELS", 8)
         block = drawn(Bottleneck(4 * planes, planes), seed).train(training and images * height > 1)
         x = packed(images, 4 * planes, height, columns, seed=seed)
         close(passed(lean(block), x), passed(copy.deepcopy(block).double(), x.double()), 2e-4, whole=True)
@@ -142,7 +142,7 @@ def test_decoders(make, shapes, norms, monkeypatch, recorded):
 def test_rows_of_modules(by_kernels, monkeypatch):
     """What comes after the norm may be anything."""
     used, original = [], kernel.norm_relu
-    monkeypatch.setattr(kernel, "norm_relu", lambda *given, cut: used.append(cut) or original(*given, cut=cut))
+    monkeypatch.setattr(kernel, "norm_relu", lambda *given, relu: used.append(relu) or original(*given, relu=relu))
     x = packed(2, 4, 6, 6)
     for after in ([], [nn.ReLU()], [nn.GELU()], [nn.ReLU(), nn.Hardtanh()], [nn.LeakyReLU(), nn.ReLU()]):
         row = drawn(module.FusedConvNorm(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), *after))

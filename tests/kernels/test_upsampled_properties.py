@@ -110,7 +110,7 @@ def test_gradients_are_repeated_bit_for_bit(case):
 
 
 def test_many_classes_a_large_scale_and_several_parts(monkeypatch):
-    monkeypatch.setattr(upsampled, "PARTS", 1)  # an image at a time
+    monkeypatch.setattr(upsampled, "MAX_CORNER_SUMS", 1)  # an image at a time
     logits = torch.randn(3, 1030, 1, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
     exact = logits.detach().double().requires_grad_()
     target = torch.tensor([1029, 0, IGNORE] * 22).expand(3, 1, 66)

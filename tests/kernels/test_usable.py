@@ -15,7 +15,7 @@ def tensor(device="cuda", dtype=torch.bfloat16):
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
     """A GPU that Triton knows."""
-    monkeypatch.setattr(kernels, "_known", lambda device: True)
+    monkeypatch.setattr(kernels, "_device_supported", lambda device: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.delenv(kernels.SWITCH, raising=False)
 
