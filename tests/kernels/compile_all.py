@@ -1,4 +1,4 @@
-"""Compile every kernel for a GPU that need not be there: the interpreter accepts what the compiler refuses.
+"""Compile every kernel without a GPU: the compiler rejects code that the interpreter accepts.
 
     TRITON_INTERPRET=0 python tests/kernels/compile_all.py
 
@@ -39,7 +39,7 @@ TILES = [
 
 
 def cases():
-    """Yield kernels, their constants, and the type of their maps."""
+    """Yield kernels with constants, dtype of maps, warps and stages."""
     yield windows._resample_bilinear, {"block": windows.BLOCK}, "u8", 4, 3
     for kind in ("u8", "i16"):
         yield windows._resample_nearest, {"block": windows.BLOCK}, kind, 4, 3

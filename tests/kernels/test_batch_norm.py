@@ -1,4 +1,4 @@
-"""BatchNorm with what comes after it: a bottleneck by kernels is torchvision's in float64, and keeps less."""
+"""Fused BatchNorm: a bottleneck by kernels against torchvision's in float64, with less memory."""
 
 import copy
 
@@ -68,7 +68,7 @@ def passed(block, x):
 
 
 def close(found, exact, tolerance=2e-5, whole=False):
-    """Compare values, of their own size or, where some of them cancel out, of all together."""
+    """Compare tensors with tolerances relative to themselves or, where values cancel, to all together."""
     sizes = [float(other.detach().abs().max()) + 1e-3 for other in exact]
     for one, other, size in zip(found, exact, sizes, strict=True):
         limit = tolerance * (max(sizes) if whole else size)
@@ -140,7 +140,7 @@ def test_decoders(make, shapes, norms, monkeypatch, recorded):
 
 
 def test_rows_of_modules(by_kernels, monkeypatch):
-    """What comes after the norm may be anything."""
+    """Sequences with any layers after the norm."""
     used, original = [], kernel.norm_relu
     monkeypatch.setattr(kernel, "norm_relu", lambda *given, relu: used.append(relu) or original(*given, relu=relu))
     x = packed(2, 4, 6, 6)
@@ -159,7 +159,7 @@ def test_one_value_has_no_variance(by_kernels):
 
 
 def test_moments_of_values_far_from_zero(by_kernels):
-    """Their squares would lose all digits that tell them apart."""
+    """Large means: a variance from squares would lose all digits."""
     x = packed(2, 6, 9, 9) + 3000
     running = torch.zeros(6), torch.ones(6)
     mean, scale = kernel.moments(x, 1e-5, *running, 0.1)
@@ -180,7 +180,7 @@ def test_short_numbers_stay_short(by_kernels):
     assert (found[0].dtype, found[1].dtype) == (torch.bfloat16, torch.bfloat16)
     assert all(one.dtype in (torch.float32, torch.int64) for one in found[2:])
 
-    def error(values):  # on average: where rounding turns a value's sign, ReLU loses or finds it, here or there
+    def error(values):  # mean: rounding can change the sign of single values before ReLU
         parts = [(one - other).norm() / (other.norm() + 1e-6) for one, other in zip(values, exact, strict=True)]
         return float(torch.stack(parts).mean())
 

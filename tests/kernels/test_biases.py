@@ -1,4 +1,4 @@
-"""Layers whose biases' gradients are added up by a kernel are torch's own, and repeat bit for bit."""
+"""Layers with bias gradients by a kernel equal torch's layers, and are deterministic."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Kernels compile for a GPU, here without one."""
+"""All kernels compile for a GPU, without having one."""
 
 import os
 import subprocess

@@ -92,7 +92,7 @@ def test_the_largest_channel_is_the_plain_path_s(case):
     found = upsampled.upsampled_argmax(logits, target.shape[-2:])
     up = torch.nn.functional.interpolate(logits.double(), target.shape[-2:], mode="bilinear", align_corners=False)
     best = up.gather(1, found[:, None])[:, 0]
-    # Where two channels are as good as equal, either may win.
+    # Of two nearly equal channels either may be the largest.
     assert torch.allclose(best, up.amax(1), rtol=1e-5, atol=1e-5)
 
 

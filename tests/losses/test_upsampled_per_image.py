@@ -1,4 +1,4 @@
-"""Losses image by image against the same on the whole batch: values, gradients, and how much is there at a time."""
+"""Losses image by image against the same losses of the whole batch: values, gradients, memory."""
 
 from functools import partial
 

@@ -50,8 +50,8 @@ def replayed(
                 problem = _record(network, method.needs.stages, config.train, device)
                 if problem:
                     reporter.say(
-                        f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs as it is, which "
-                        f"costs time alone ({problem}); train.graphs: false leaves the attempt out"
+                        f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs without one, "
+                        f"more slowly ({problem}); train.graphs: false skips the attempt"
                     )
                     break
         yield

@@ -55,8 +55,8 @@ def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric
             if problem:
                 _uncompile(blocks)
                 reporter.say(
-                    f"note: network '{model.name}' cannot be compiled here and runs as it is, which costs time alone "
-                    f"({problem}); train.compile: false leaves the attempt out"
+                    f"note: network '{model.name}' cannot be compiled here and runs uncompiled, more slowly "
+                    f"({problem}); train.compile: false skips the attempt"
                 )
             yield
     finally:
@@ -65,9 +65,9 @@ def compiled(model: Segmenter, method: Method, config: RunConfig, fabric: Fabric
 
 def _unsupported_reason(model: Segmenter, method: Method, blocks: list[nn.Module]) -> str:
     if method.needs.attentions or has_hooks_inside(model):
-        return f"method '{method.name}' looks into them"
+        return f"method '{method.name}' reads attentions or has hooks in them"
     if any(isinstance(part, nn.SyncBatchNorm) for block in blocks for part in block.modules()):
-        return "BatchNorm waits for the other processes (train.sync_norm)"
+        return "BatchNorm synchronises with other processes (train.sync_norm)"
     return ""
 
 
