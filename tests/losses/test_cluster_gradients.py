@@ -1,4 +1,4 @@
-"""cluster_loss writes its own backward pass: it is held against autograd over two plain loops, in every form."""
+"""The backward pass of cluster_loss against autograd of two plain loops."""
 
 import loop_losses as loops
 import pytest
@@ -45,7 +45,7 @@ def reference(features, labels, prototypes, active=ACTIVE, margin=MARGIN):
 
 
 def gradients(function, features, *rest, **named):
-    """Values of both halves, and the gradient of each alone."""
+    """Return the values of pull and push, and the gradient of each."""
     leaf = features.detach().requires_grad_()
     halves = function(leaf, *rest, **named)
     grads = [torch.autograd.grad(half, leaf, retain_graph=True)[0] for half in halves]

@@ -1,4 +1,4 @@
-"""SDR's terms against plain loops over pixels, classes and channels."""
+"""The losses of SDR against plain loops over pixels, classes and channels."""
 
 import math
 

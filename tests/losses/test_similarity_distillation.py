@@ -1,4 +1,4 @@
-"""Similarity of classes, and the distillation that it weighs, against plain loops."""
+"""Class similarity, and the distillation weighted by it, against plain loops."""
 
 import math
 
@@ -62,7 +62,7 @@ def test_classes_of_equal_similarity_are_all_kept(known):
 def test_without_prototypes_nothing_is_similar():
     found = class_similarity(draw(2, 3), torch.zeros(4, 3).double(), torch.zeros(4, dtype=torch.bool), 1.0)
     assert found.tolist() == [[0] * 4] * 2
-    # A class that the batch lacks has a mean of zeros: all alike, and no NaN.
+    # The mean of an absent class is zero: all similarities are equal, without NaN.
     found = class_similarity(torch.zeros(1, 3), draw(4, 3).float(), torch.ones(4, dtype=torch.bool), 1.0)
     assert found[0].tolist() == pytest.approx([0.25] * 4)
 

@@ -1,4 +1,4 @@
-"""Losses image by image against the same on the whole batch: values, gradients, and how much is there at a time."""
+"""Losses image by image against the same losses of the whole batch: values, gradients, memory."""
 
 from functools import partial
 
@@ -17,8 +17,8 @@ from faircl.upsampling import upsampled
 CLASSES = 5
 LOG_COUNT = torch.tensor([7.0, 3.0, 5.0, 0.0, 1.0]).double()
 SCORES = {
-    "binary": binary._plain,
-    "focal": partial(binary._focal, gamma=1.5),
+    "binary": binary._binary_cross_entropy,
+    "focal": partial(binary._focal_binary_cross_entropy, gamma=1.5),
     "seesaw": partial(imbalance._seesaw, log_count=LOG_COUNT, mitigation=0.8, compensation=2.0, grouped=0),
     "grouped seesaw": partial(imbalance._seesaw, log_count=LOG_COUNT, mitigation=0.8, compensation=2.0, grouped=3),
 }
