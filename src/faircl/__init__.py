@@ -1,4 +1,4 @@
-"""Segmentation networks that learn new classes step by step, forget nothing and treat rare classes fairly.
+"""Segmentation networks that learn new classes step by step, keep the old ones and treat rare classes fairly.
 
 Train on a folder with images/{train,test}, masks/{train,test} and classes.txt, six classes first and four later, then
 segment a photo (``faircl data synth --out data/street`` writes such a folder):
@@ -27,7 +27,7 @@ Open
     open_data           a data set, by the name of its reader
     open_scenario       classes and images of every step; returns a Scenario
 
-What these return
+What these return; ``help(faircl.Run)`` and so on tell more
     Run                 folder, config, scenario, and the metrics after every step
     StepMetrics         IoU of every class, means over old, new and all classes, fairness between classes
     Predictor           predict(image) segments an array, tensor, Pillow image or file
@@ -37,7 +37,7 @@ What these return
     Scenario            steps of a continual scenario
     Table               markdown, LaTeX, CSV
 
-Choose by name, and add to the choice
+Methods, networks, readers and recipes by name; register your own
     list_methods, list_networks, list_readers, list_recipes
     register_method, register_network, register_reader
 
@@ -45,17 +45,19 @@ Write a method
     Method              base class; MethodConfig its settings, Needs what it asks for, StepContext what it knows
     Batch, SegOutput    what a loss is given: images and labels, the network's output
     Terms               what a loss returns: named tensors
+    TeacherMethod       base class of methods that run the old network on every batch
+    ScannedBatch, AssignedLabels    whole images before a step, and labels assigned to them
     upsampled_cross_entropy, global_mean, global_sum
     BACKGROUND, IGNORE, UNLABELLED    label values with a meaning of their own
 
 Write a network or a reader
     Segmenter           base class of networks; ModelConfig its settings
-    Reader              entry of the table of readers; ReaderConfig its settings
+    Reader              describes a reader: its name, settings (ReaderConfig) and layout
     SegmentationData    what a reader opens; Classes and Sample are parts of it
     FileData            base class for image and mask files, with FileConfig, FilePair, Listing and MaskCoding
 
 Errors and progress
-    UserError           a mistake in data, settings or environment, told in one sentence
+    UserError           a mistake in data, settings or environment; its text says what to do
     Reporter            where progress is shown; SilentReporter shows none
 
 These names are the public API. Everything else in the package is private and may change at any time.
@@ -103,10 +105,13 @@ if TYPE_CHECKING:
     from faircl.labels import BACKGROUND as BACKGROUND
     from faircl.labels import IGNORE as IGNORE
     from faircl.labels import UNLABELLED as UNLABELLED
+    from faircl.loading.assigned_labels import AssignedLabels as AssignedLabels
     from faircl.loading.batch import Batch as Batch
     from faircl.losses.cross_entropy import upsampled_cross_entropy as upsampled_cross_entropy
     from faircl.methods.base import Method as Method
+    from faircl.methods.base import ScannedBatch as ScannedBatch
     from faircl.methods.base import StepContext as StepContext
+    from faircl.methods.base import TeacherMethod as TeacherMethod
     from faircl.methods.base import Terms as Terms
     from faircl.methods.needs import Needs as Needs
     from faircl.metrics.summary import StepMetrics as StepMetrics
@@ -145,9 +150,10 @@ _HOMES = {
     "faircl.distributed": ("global_mean", "global_sum"),
     "faircl.errors": ("UserError",),
     "faircl.labels": ("BACKGROUND", "IGNORE", "UNLABELLED"),
+    "faircl.loading.assigned_labels": ("AssignedLabels",),
     "faircl.loading.batch": ("Batch",),
     "faircl.losses.cross_entropy": ("upsampled_cross_entropy",),
-    "faircl.methods.base": ("Method", "StepContext", "Terms"),
+    "faircl.methods.base": ("Method", "ScannedBatch", "StepContext", "TeacherMethod", "Terms"),
     "faircl.methods.needs": ("Needs",),
     "faircl.metrics.summary": ("StepMetrics",),
     "faircl.models.segmenter": ("SegOutput", "Segmenter"),

@@ -55,7 +55,7 @@ class Registry:
                 except Exception as error:  # another package's code
                     raise UserError(
                         f"The {self.kind} '{name}' ({point.value}) cannot be loaded: {type(error).__name__}: {error}; "
-                        "mend or uninstall the package that brings it."
+                        "fix or uninstall the package that brings it."
                     ) from None
         raise unknown_name(self.kind, name, self.names())
 

@@ -1,4 +1,4 @@
-"""Bilinear upsampling of logits: as a tensor, and straight to the largest channel."""
+"""Bilinear upsampling of logits, and the argmax of upsampled logits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faircl.precision import at_least_float32
 
 
 def upsampled(logits: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
-    """Bring logits (B, C, h, w) to a size (H, W) bilinearly, in at least float32."""
+    """Resize logits (B, C, h, w) bilinearly to a size (H, W), in at least float32."""
     logits = at_least_float32(logits)
     if logits.shape[-2:] == tuple(size):
         return logits
@@ -22,7 +22,8 @@ def upsampled(logits: Tensor, size: torch.Size | tuple[int, int]) -> Tensor:
 def upsampled_argmax(logits: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
     """Return the largest channel of upsampled logits at every pixel: (B, C, h, w) to (B, H, W) int64.
 
-    On a GPU one kernel does both; elsewhere the upsampled logits of one image exist at a time.
+    The kernel ``faircl.kernels.upsampled_logits.upsampled_argmax`` does not store the upsampled logits; the plain path
+    stores those of one image at a time.
     """
     if logits.shape[-2:] == torch.Size(size):
         return logits.argmax(1)
@@ -30,4 +31,4 @@ def upsampled_argmax(logits: Tensor, size: tuple[int, int] | torch.Size) -> Tens
         from faircl.kernels import upsampled_logits
 
         return upsampled_logits.upsampled_argmax(logits, torch.Size(size))
-    return torch.stack([upsampled(one[None], size)[0].argmax(0) for one in logits])
+    return torch.stack([upsampled(image_logits[None], size)[0].argmax(0) for image_logits in logits])

@@ -1,4 +1,4 @@
-"""Replaying a network: what happens around it on a CPU, and on a GPU that results are those of the network itself."""
+"""CUDA graphs: their setup and teardown on a CPU, and on a GPU equality with the eager network."""
 
 import copy
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from faircl.methods.plop import PLOP, PLOPConfig
 
 
 def is_recorded(network):
-    """Whether a recording hides the network's own ``embed``."""
+    """Whether a recording overrides the network's ``embed``."""
     return "embed" in vars(network)
 
 
@@ -92,7 +92,7 @@ def test_a_network_that_cannot_be_recorded_runs_as_it_is(silent, monkeypatch):
 
 @pytest.fixture
 def as_it_is(monkeypatch):
-    """Take what would be recorded as it is; return the tensors that it would be recorded with."""
+    """Replace recording by the function itself; return the arguments of the recording."""
     given = []
 
     def run_on(function, arguments, allow_unused_input):
@@ -171,7 +171,7 @@ def test_a_recording_takes_the_place_of_the_network_in_training_alone(as_it_is):
 
 
 class Recorded:
-    """A graph that was recorded on a CPU: it runs what has been given to it."""
+    """A fake graph on a CPU: replay calls a function."""
 
     def replay(self):
         for run in self.runs:
@@ -180,7 +180,7 @@ class Recorded:
 
 @pytest.fixture
 def forward_graphs(monkeypatch):
-    """Have a CPU record graphs of the one copy and the one run that a teacher's pass is."""
+    """Fake the recording of a teacher's forward pass on a CPU."""
 
     @contextmanager
     def record(graph):
@@ -279,7 +279,7 @@ def test_a_kernel_that_fails_is_known_before_it_is_recorded(at, monkeypatch):
             raise TypeError("no such\n  instruction")  # Triton's own errors are no RuntimeErrors either
 
     monkeypatch.setattr(graphs, "_both_passes", both)
-    assert graphs._why_not(None, None) == ("" if at is None else "no such instruction")
+    assert graphs._recording_problem(None, None) == ("" if at is None else "no such instruction")
     assert passes == [[], ["error"]][: at or 2]
     assert modes[-1] == 0
 
@@ -287,7 +287,7 @@ def test_a_kernel_that_fails_is_known_before_it_is_recorded(at, monkeypatch):
 def test_what_cublas_works_in_stays_while_a_recording_does(as_it_is, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: None)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
-    monkeypatch.setattr(graphs, "_why_not", lambda *_: "")
+    monkeypatch.setattr(graphs, "_recording_problem", lambda *_: "")
     monkeypatch.setattr(graphs, "_free_cublas_workspaces", lambda: pytest.fail("the recording points there"))
     model, config = network()
     assert graphs._record(model, False, config.train, torch.device("cpu")) == ""
@@ -349,7 +349,7 @@ def test_a_replayed_network_is_the_network_itself(uses_stages, precision, silent
     "name", ["{name: deeplabv3, backbone: resnet50}", "{name: segformer, variant: b0, drop_path: 0}"]
 )
 def test_a_recorded_network_is_the_plain_one(name, frozen, precision, silent, monkeypatch):
-    """Recorded, its norms are computed by kernels. Rounding grows from block to block, with them or without."""
+    """In a recording norms are computed by kernels; rounding errors grow from block to block either way."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     settings = ("train.batch=4", "train.crop=96", f"train.frozen_norm={frozen}")
     results = []

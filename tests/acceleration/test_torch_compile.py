@@ -1,4 +1,4 @@
-"""Compiled blocks: the network's own results and gradients, nothing left behind, words where it cannot be done."""
+"""Compiled blocks: equal results and gradients, complete cleanup, and a note if compilation fails."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def network(*settings, model="small"):
 
 @pytest.fixture
 def backend(monkeypatch):
-    """Count compilations in the place of a compiler that needs one of C++: their graphs run as they are."""
+    """A backend that counts compilations and runs graphs uncompiled, without a C++ compiler."""
     made = []
 
     def count(graph, inputs):
@@ -124,11 +124,14 @@ def test_methods_that_look_into_blocks_do_so(backend, silent):
         plain(torch.rand(2, 3, 64, 64))
     hook.remove()
     found = [said.partition("not compiled: ")[2] for said in reporter.said]
-    assert found == ["method 'sats' looks into them", "method 'finetune' looks into them"]
+    assert found == [
+        "method 'sats' reads attentions or has hooks in them",
+        "method 'finetune' reads attentions or has hooks in them",
+    ]
     norms = nn.SyncBatchNorm.convert_sync_batchnorm(network()[0])
     with compiled(norms, FineTune(FineTuneConfig(), norms), config, fabric, reporter):
         assert all(block._compiled_call_impl is None for block in norms.blocks())
-    assert "BatchNorm waits for the other processes" in reporter.said[-1]
+    assert "BatchNorm synchronises with other processes" in reporter.said[-1]
     assert not backend
 
 

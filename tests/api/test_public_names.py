@@ -52,7 +52,8 @@ FIELDS = {
 OTHERS = {
     *("BACKGROUND", "IGNORE", "UNLABELLED"),
     *("Comparison", "Prediction", "Predictor", "Run", "RunConfig", "Scenario", "StepMetrics", "Table"),
-    *("Batch", "Method", "MethodConfig", "ModelConfig", "Needs", "SegOutput", "Segmenter", "StepContext", "Terms"),
+    *("AssignedLabels", "Batch", "Method", "MethodConfig", "ModelConfig", "Needs", "ScannedBatch", "SegOutput"),
+    *("Segmenter", "StepContext", "TeacherMethod", "Terms"),
     *("Classes", "FileConfig", "FileData", "FilePair", "Listing", "MaskCoding", "Reader", "ReaderConfig", "Sample"),
     *("Reporter", "SegmentationData", "SilentReporter", "UserError"),
 }

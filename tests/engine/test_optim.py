@@ -70,9 +70,7 @@ def test_kinds_and_their_settings():
     sgd = make_optimizer(OptimConfig(lr=0.2, momentum=0.8, weight_decay=0.01, nesterov=True), network(), 0)
     assert isinstance(sgd, torch.optim.SGD)
     assert {(g["momentum"], g["weight_decay"], g["nesterov"]) for g in sgd.param_groups} == {(0.8, 0.01, True)}
-    plain = make_optimizer(
-        OptimConfig(momentum=0, nesterov=True), network(), 0
-    )  # torch refuses Nesterov without momentum
+    plain = make_optimizer(OptimConfig(momentum=0, nesterov=True), network(), 0)  # else an error in torch
     assert not plain.param_groups[0]["nesterov"]
     adam = make_optimizer(OptimConfig(name="adamw", betas=(0.8, 0.9), weight_decay=0.3), network(), 0)
     assert isinstance(adam, torch.optim.AdamW)

@@ -1,4 +1,4 @@
-"""Kernels in the place of modules, as in a recording on a GPU."""
+"""Fixtures that run kernels on the CPU as in a recording on a GPU."""
 
 from contextlib import contextmanager
 
@@ -11,7 +11,7 @@ from faircl.acceleration.recording import recording
 
 @contextmanager
 def kernels_in_place():
-    """Let kernels compute all but float64; yield what else may be patched meanwhile."""
+    """Use kernels for all dtypes but float64; yield the monkeypatch context."""
     with pytest.MonkeyPatch.context() as patch, recording():
         patch.setattr(kernels, "usable", lambda tensor: tensor.dtype != torch.float64)
         yield patch
@@ -19,7 +19,7 @@ def kernels_in_place():
 
 @pytest.fixture(scope="session")
 def in_place():
-    """The same for one example of many."""
+    """Return the context manager, for use within single examples of hypothesis."""
     return kernels_in_place
 
 

@@ -1,4 +1,4 @@
-"""BatchNorm with what comes after it: a bottleneck by kernels is torchvision's in float64, and keeps less."""
+"""Fused BatchNorm: a bottleneck by kernels against torchvision's in float64, with less memory."""
 
 import copy
 
@@ -24,9 +24,9 @@ rows = pytest.importorskip("faircl.kernels.row_tiles", reason="Triton comes with
 
 @pytest.fixture
 def by_kernels(by_kernels, monkeypatch):
-    monkeypatch.setattr(rows, "TILE", 64)  # so that a map has many tiles,
-    monkeypatch.setattr(rows, "PROGRAMS", 6)  # and a program several
-    monkeypatch.setattr(kernel, "CHANNELS", 4)
+    monkeypatch.setattr(rows, "TILE_SIZE", 64)  # so that a map has many tiles,
+    monkeypatch.setattr(rows, "MAX_PROGRAMS", 6)  # and a program several
+    monkeypatch.setattr(kernel, "MAX_CHANNELS", 4)
 
 
 def packed(*shape, seed=0):
@@ -69,7 +69,7 @@ def passed(block, x):
 
 
 def close(found, exact, tolerance=2e-5, whole=False):
-    """Compare values, of their own size or, where some of them cancel out, of all together."""
+    """Compare tensors with tolerances relative to themselves or, where values cancel, to all together."""
     sizes = [float(other.detach().abs().max()) + 1e-3 for other in exact]
     for one, other, size in zip(found, exact, sizes, strict=True):
         limit = tolerance * (max(sizes) if whole else size)
@@ -90,8 +90,8 @@ def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels)
 @settings(max_examples=20, deadline=None)
 def test_any_shape(in_place, images, planes, height, columns, training, seed):
     with in_place() as patch:
-        patch.setattr(rows, "TILE", 32)
-        patch.setattr(kernel, "CHANNELS", 8)
+        patch.setattr(rows, "TILE_SIZE", 32)
+        patch.setattr(kernel, "MAX_CHANNELS", 8)
         block = drawn(Bottleneck(4 * planes, planes), seed).train(training and images * height > 1)
         x = packed(images, 4 * planes, height, columns, seed=seed)
         close(passed(lean(block), x), passed(copy.deepcopy(block).double(), x.double()), 2e-4, whole=True)
@@ -142,9 +142,9 @@ def test_decoders(make, shapes, norms, monkeypatch, recorded):
 
 
 def test_rows_of_modules(by_kernels, monkeypatch):
-    """What comes after the norm may be anything."""
+    """Sequences with any layers after the norm."""
     used, original = [], kernel.norm_relu
-    monkeypatch.setattr(kernel, "norm_relu", lambda *given, cut: used.append(cut) or original(*given, cut=cut))
+    monkeypatch.setattr(kernel, "norm_relu", lambda *given, relu: used.append(relu) or original(*given, relu=relu))
     x = packed(2, 4, 6, 6)
     for after in ([], [nn.ReLU()], [nn.GELU()], [nn.ReLU(), nn.Hardtanh()], [nn.LeakyReLU(), nn.ReLU()]):
         row = drawn(module.FusedConvNorm(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), *after))
@@ -161,7 +161,7 @@ def test_one_value_has_no_variance(by_kernels):
 
 
 def test_moments_of_values_far_from_zero(by_kernels):
-    """Their squares would lose all digits that tell them apart."""
+    """Large means: a variance from squares would lose all digits."""
     x = packed(2, 6, 9, 9) + 3000
     running = torch.zeros(6), torch.ones(6)
     mean, scale = kernel.moments(x, 1e-5, *running, 0.1)
@@ -183,7 +183,7 @@ def test_short_numbers_stay_short(by_kernels):
     assert (found[0].dtype, found[1].dtype) == (torch.bfloat16, torch.bfloat16)
     assert all(one.dtype in (torch.float32, torch.int64) for one in found[2:])
 
-    def error(values):  # on average: where rounding turns a value's sign, ReLU loses or finds it, here or there
+    def error(values):  # mean: rounding can change the sign of single values before ReLU
         parts = [(one - other).norm() / (other.norm() + 1e-6) for one, other in zip(values, exact, strict=True)]
         return float(torch.stack(parts).mean())
 

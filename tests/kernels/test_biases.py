@@ -1,4 +1,4 @@
-"""Layers whose biases' gradients are added up by a kernel are torch's own, and repeat bit for bit."""
+"""Layers with bias gradients by a kernel equal torch's layers, and are deterministic."""
 
 import copy
 
@@ -19,8 +19,8 @@ rows = pytest.importorskip("faircl.kernels.row_tiles", reason="Triton comes with
 
 @pytest.fixture
 def by_kernels(by_kernels, monkeypatch):
-    monkeypatch.setattr(rows, "TILE", 32)
-    monkeypatch.setattr(rows, "PROGRAMS", 6)
+    monkeypatch.setattr(rows, "TILE_SIZE", 32)
+    monkeypatch.setattr(rows, "MAX_PROGRAMS", 6)
 
 
 @given(st.integers(1, 70), st.integers(1, 20), st.integers(0, 99))
@@ -28,9 +28,9 @@ def by_kernels(by_kernels, monkeypatch):
 def test_sums_of_columns(length, width, seed):
     x = torch.randn((length, width), generator=torch.Generator().manual_seed(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "TILE", 16)
-        patch.setattr(kernel, "COLUMNS", 8)
-        patch.setattr(rows, "PROGRAMS", 5)
+        patch.setattr(rows, "TILE_SIZE", 16)
+        patch.setattr(kernel, "MAX_COLUMNS", 8)
+        patch.setattr(rows, "MAX_PROGRAMS", 5)
         torch.testing.assert_close(kernel.column_sums(x).double(), x.double().sum(0), atol=1e-5, rtol=1e-5)
 
 

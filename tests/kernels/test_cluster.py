@@ -110,7 +110,7 @@ def test_every_path(prototypes, kind):
 
 @pytest.mark.parametrize("kind", FINE)
 def test_one_channel(kind):
-    """On a line every gradient is the pull's direction, less those of the pushes."""
+    """One dimension: the gradient is the direction of the pull minus those of the pushes."""
     features = torch.tensor([[[0.0, 3.0, 7.5]]]).to(kind)
     inputs = (features, torch.tensor([[0, 0, 1]]), torch.ones((1, 3)).bool(), torch.tensor([[1.0], [5.0]]), EVERY[:2])
     (sums, gradient), _ = both(inputs, 4.0, weights=(1.0, 10.0))
@@ -121,14 +121,14 @@ def test_one_channel(kind):
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (-2.0, 3.0), (1e-9, 1e-12), (0.0, 0.0)])
 def test_weights_of_the_sums(weights):
-    """A weight of a sum is one of its gradient, however small."""
+    """Scaling a sum scales its gradient, however small the scale."""
     gradient = assert_equal(case(kind=torch.bfloat16), 6.0, weights=weights)
     assert gradient.ne(0).any() == any(weights)
 
 
 @pytest.mark.parametrize("kind", FINE)
 def test_far_from_zero(kind):
-    """The parts of a distance are large there, and must cancel; the rounding of prototypes is that of features."""
+    """The terms of a distance are large and must cancel; prototypes are rounded as features are."""
     features, labels, valid, centres, active = case()
     inputs = ((features + 20).to(kind), labels, valid, centres + 20, active)
     (sums, gradient), (expected_sums, expected) = both(inputs, 6.0)
@@ -141,7 +141,7 @@ def test_far_from_zero(kind):
 
 
 def test_far_apart():
-    """Rates, weights over distances, would be too small for float16."""
+    """The coefficients, weights over distances, would underflow in float16."""
     features, labels, valid, centres, active = case()
     inputs = ((1000 * features).half(), labels, valid, 1000 * centres, active)
     gradient = assert_equal(inputs, 6000.0, weights=(1e-3, 1e-3))
@@ -182,7 +182,7 @@ def test_zero_everywhere(kind):
 
 @pytest.mark.parametrize("kind", FINE)
 def test_close_to_the_own_prototype(kind):
-    """Where ‖f‖² + ‖p‖² − 2·f·p cancels: features of 32 bits are told apart by their differences."""
+    """In float32 the own distance is computed from differences, where ‖f‖² + ‖p‖² − 2·f·p would cancel."""
     features, labels, valid, centres, active = case(kind=torch.float32)
     features = (10 * centres[labels].mT + 1e-3 * features).to(kind)
     inputs = (features, labels, valid, 10 * centres, active)

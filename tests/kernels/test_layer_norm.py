@@ -16,8 +16,8 @@ def rows(shape, seed=0):
 
 @pytest.mark.parametrize("shape", [(2, 3, 64), (70, 20), (1, 1), (5, 320)])
 def test_values_and_gradients_equal_float64(shape, monkeypatch):
-    monkeypatch.setattr(kernel, "PROGRAMS", 2)  # so that a program has several tiles
-    monkeypatch.setattr(kernel, "TILE", 512)
+    monkeypatch.setattr(kernel, "MAX_PROGRAMS", 2)  # so that a program has several tiles
+    monkeypatch.setattr(kernel, "TILE_SIZE", 512)
     found = [one.requires_grad_() for one in rows(shape)]
     exact = [one.detach().double().requires_grad_() for one in found]
     given = torch.randn(shape)

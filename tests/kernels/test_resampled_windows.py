@@ -37,7 +37,7 @@ cases = {"seed": st.integers(0, 2**31), "count": st.integers(1, 3), "size": st.i
 @given(**cases)
 def test_colours_are_those_of_single_crops_to_one_level(seed, count, size, whole):
     made = batch(seed, count, size, whole=whole)
-    found = kernel.resample([one.image for one in made], CropParameters.of(made).geometry, size, PAD_COLOUR)
+    found = kernel.resample_bilinear([one.image for one in made], CropParameters.of(made).geometry, size, PAD_COLOUR)
     assert found.shape == (count, 3, size, size)
     for one, own in zip(made, found, strict=True):
         exact = one.crop.sample(one.image.contiguous()).int()
@@ -51,7 +51,7 @@ def test_labels_are_those_of_single_crops(seed, count, size, whole, deep):
     geometry = CropParameters.of(made).geometry
     for name, outside in (("labels", COMPACT_IGNORE), ("auxiliary", False)):
         parts = [getattr(one, name) for one in made]
-        found = kernel.take(parts, geometry, size, outside)
+        found = kernel.resample_nearest(parts, geometry, size, outside)
         assert found.dtype == parts[0].dtype
         for one, part, own in zip(made, parts, found, strict=True):
             np.testing.assert_array_equal(own.numpy(), one.crop.mask(part.numpy(), outside))
@@ -62,7 +62,7 @@ def test_a_window_as_it_is_stays_so():
     image = torch.from_numpy(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8))
     for flip in (False, True):
         one = Window(image, image[..., 0], None, None, Crop(0, 0, 9, 9, 9, flip), 0)
-        found = kernel.resample([image], CropParameters.of([one]).geometry, 9, PAD_COLOUR)[0].permute(1, 2, 0)
+        found = kernel.resample_bilinear([image], CropParameters.of([one]).geometry, 9, PAD_COLOUR)[0].permute(1, 2, 0)
         assert torch.equal(found, image.flip(1) if flip else image)
 
 
@@ -71,7 +71,7 @@ def test_a_strong_shrinking_is_a_mean():
     rng = np.random.default_rng(0)
     image = torch.from_numpy(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8))
     one = Window(image, image[..., 0], None, None, Crop(0, 0, 64, 64, 4, False), 0)
-    found = kernel.resample([image], CropParameters.of([one]).geometry, 4, PAD_COLOUR)
+    found = kernel.resample_bilinear([image], CropParameters.of([one]).geometry, 4, PAD_COLOUR)
     assert (found[0].int() - one.crop.sample(image).int()).abs().max() <= 1
     assert found.float().std() < image.float().std() / 4
 
@@ -93,7 +93,7 @@ def test_rows_with_gaps_between_their_pixels_are_refused():
     labels = torch.zeros(9, 9, dtype=torch.uint8).T[::1]
     one = Window(image, labels, None, None, Crop(0, 0, 9, 9, 9, False), 0)
     geometry = CropParameters.of([one]).geometry
-    with pytest.raises(ValueError, match="side by side"):
-        kernel.resample([image], geometry, 9, PAD_COLOUR)
-    with pytest.raises(ValueError, match="side by side"):
-        kernel.take([labels], geometry, 9, COMPACT_IGNORE)
+    with pytest.raises(ValueError, match="contiguous rows"):
+        kernel.resample_bilinear([image], geometry, 9, PAD_COLOUR)
+    with pytest.raises(ValueError, match="contiguous rows"):
+        kernel.resample_nearest([labels], geometry, 9, COMPACT_IGNORE)

@@ -56,8 +56,8 @@ def compare(shape, training, seed=0):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", [(2, 4, 6, 8), (1, 3, 7, 5), (3, 16, 1, 9), (2, 1, 2, 1), (2, 5, 12, 11)])
 def test_values_gradients_and_statistics_equal_float64(shape, training, by_kernels, monkeypatch):
-    monkeypatch.setattr(kernel, "PROGRAMS", 2)  # so that a program has several tiles
-    monkeypatch.setattr(kernel, "TILE", 64)
+    monkeypatch.setattr(kernel, "MAX_PROGRAMS", 2)  # so that a program has several tiles
+    monkeypatch.setattr(kernel, "TILE_SIZE", 64)
     compare(shape, training)
 
 
@@ -66,7 +66,7 @@ def test_values_gradients_and_statistics_equal_float64(shape, training, by_kerne
 @settings(max_examples=25, deadline=None)
 def test_any_shape(in_place, images, width, height, columns, training, seed):
     with in_place() as patch:
-        patch.setattr(kernel, "TILE", 128)
+        patch.setattr(kernel, "TILE_SIZE", 128)
         compare((images, width, height, columns), training, seed)
 
 

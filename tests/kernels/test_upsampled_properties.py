@@ -36,7 +36,7 @@ def both_losses(case, monkeypatch, **weights):
         one = logits.to(number).requires_grad_()
         with monkeypatch.context() as patch:
             if kernel:
-                patch.setattr(cross_entropy, "LARGE", -1)
+                patch.setattr(cross_entropy, "MAX_CPU_LOGITS", -1)
                 patch.setattr(cross_entropy, "pixel_scores", upsampled.pixel_scores)
             loss = cross_entropy.upsampled_cross_entropy(
                 one,
@@ -93,7 +93,7 @@ def test_the_largest_channel_is_the_plain_path_s(case):
     found = upsampled.upsampled_argmax(logits, target.shape[-2:])
     up = torch.nn.functional.interpolate(logits.double(), target.shape[-2:], mode="bilinear", align_corners=False)
     best = up.gather(1, found[:, None])[:, 0]
-    # Where two channels are as good as equal, either may win.
+    # Of two nearly equal channels either may be the largest.
     assert torch.allclose(best, up.amax(1), rtol=1e-5, atol=1e-5)
 
 
@@ -113,11 +113,11 @@ def test_gradients_are_repeated_bit_for_bit(case):
 
 @pytest.mark.slow
 def test_many_classes_a_large_scale_and_several_parts(monkeypatch):
-    monkeypatch.setattr(upsampled, "PARTS", 1)  # an image at a time
+    monkeypatch.setattr(upsampled, "MAX_CORNER_SUMS", 1)  # an image at a time
     logits = torch.randn(3, 1030, 1, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
     exact = logits.detach().double().requires_grad_()
     target = torch.tensor([1029, 0, IGNORE] * 22).expand(3, 1, 66)
-    found, wanted = upsampled.pixel_scores(logits, target), scores.scores_by_image(exact, target)
+    found, wanted = upsampled.pixel_scores(logits, target), scores.pixel_scores_per_image(exact, target)
     for one, other in zip(found, wanted, strict=True):
         assert torch.allclose(one.double(), other, atol=1e-5)
     for total, own in (found, wanted):

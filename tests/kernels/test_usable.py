@@ -1,4 +1,4 @@
-"""Where kernels run: the answer for tensors, devices and the switch."""
+"""kernels.usable for tensors, devices and the environment variable."""
 
 from types import SimpleNamespace
 
@@ -14,8 +14,8 @@ def tensor(device="cuda", dtype=torch.bfloat16):
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
-    """A GPU that Triton knows."""
-    monkeypatch.setattr(kernels, "_known", lambda device: True)
+    """A GPU that Triton supports."""
+    monkeypatch.setattr(kernels, "_device_supported", lambda device: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.delenv(kernels.SWITCH, raising=False)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from faircl.labels import IGNORE
-from faircl.losses.attention import attention_transfer, stage_ends
+from faircl.losses.attention_transfer import attention_transfer, stage_ends
 
 
 def attentions(images=3, heads=2, queries=12, keys=5, seed=0):
@@ -101,7 +101,7 @@ def test_half_precision_is_computed_in_single():
 
 
 def test_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="of one shape"):
+    with pytest.raises(ValueError, match="of the same shape"):
         attention_transfer(attentions(), attentions(keys=4), mixed(), 1, 5)
     with pytest.raises(ValueError, match="one label per query"):
         attention_transfer(attentions(), attentions(), mixed(queries=10), 1, 5)

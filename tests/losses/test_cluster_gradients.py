@@ -1,4 +1,4 @@
-"""cluster_loss writes its own backward pass: it is held against autograd over two plain loops, in every form."""
+"""The backward pass of cluster_loss against autograd of two plain loops."""
 
 import loop_losses as loops
 import pytest
@@ -45,7 +45,7 @@ def reference(features, labels, prototypes, active=ACTIVE, margin=MARGIN):
 
 
 def gradients(function, features, *rest, **named):
-    """Values of both halves, and the gradient of each alone."""
+    """Return the values of pull and push, and the gradient of each."""
     leaf = features.detach().requires_grad_()
     halves = function(leaf, *rest, **named)
     grads = [torch.autograd.grad(half, leaf, retain_graph=True)[0] for half in halves]
@@ -93,9 +93,9 @@ def test_some_images_at_a_time_equal_all_at_once(pixels, dtype, monkeypatch):
     features, labels, prototypes = case(images=5)
     inputs = features.to(dtype), labels, prototypes.to(torch.promote_types(dtype, torch.float32))
     values, whole = gradients(ours, *inputs)
-    parts, split = [], cluster._parts
-    monkeypatch.setattr(cluster, "PIXELS", pixels)
-    monkeypatch.setattr(cluster, "_parts", lambda *maps: [parts.append(p) or p for p in split(*maps)])
+    parts, split = [], cluster._image_chunks
+    monkeypatch.setattr(cluster, "MAX_PIXELS", pixels)
+    monkeypatch.setattr(cluster, "_image_chunks", lambda *maps: [parts.append(p) or p for p in split(*maps)])
     part_values, found = gradients(ours, *inputs)
     assert len(parts) == 3 * {1: 5, 20: 5, 59: 3}[pixels]  # one pass forward, two back
     assert part_values == pytest.approx(values, rel=1e-6)

@@ -1,4 +1,4 @@
-"""consistency_loss writes its own backward pass: it is held against autograd over loops over pixels and neighbours."""
+"""The backward pass of consistency_loss against autograd of loops over pixels and neighbours."""
 
 import loop_losses as loops
 import pytest
@@ -81,7 +81,7 @@ def test_finite_differences(size, window, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_loss_passes_on_what_it_is_given(form):
-    """A weight of the loss is a weight of its gradient."""
+    """Scaling the loss scales its gradient."""
     image, logits, valid = case()
     _, plain = gradient(ours, image, logits, valid, 3, form)
     _, weighed = gradient(lambda *inputs: -2.5 * ours(*inputs), image, logits, valid, 3, form)
@@ -148,7 +148,7 @@ def test_void_pixels_may_hold_anything():
 def test_no_valid_pair(size, form):
     image, logits, valid = case(size)
     alone = torch.zeros_like(valid)
-    alone[0, 0, 0] = True  # one pixel is no pair
+    alone[0, 0, 0] = True  # one pixel alone has no pair
     for mask in (torch.zeros_like(valid), alone):
         value, found = gradient(ours, image, logits, mask, 5, form)
         assert value == 0

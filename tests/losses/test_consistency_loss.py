@@ -59,7 +59,7 @@ def test_a_single_pixel_has_no_neighbour(form):
 
 
 def test_two_pixels_by_hand():
-    # Equal colours; predictions (1, 0) and (0, 1), so ‖Δy‖² = 2 and both directions of the pair say the same.
+    # Equal colours; predictions (1, 0) and (0, 1), so ‖Δy‖² = 2, in both directions of the pair.
     image = torch.full((1, 3, 2, 1), 0.4).double()
     logits = torch.tensor([[[[50.0], [-50.0]], [[-50.0], [50.0]]]]).double()
     kernel = math.exp(-2 / (2 * 0.5**2))

@@ -79,7 +79,7 @@ def test_gradients(kind):
     KINDS[kind](new, old, valid).backward()
     assert not new.grad[0, :, 0, 1].any()  # void
     if kind != "unbiased":
-        assert not new.grad[:, 2:].any()  # new classes are none of its business
+        assert not new.grad[:, 2:].any()  # no gradient for new classes
 
 
 def test_equal_networks_lose_nothing_but_their_entropy():

@@ -1,4 +1,4 @@
-"""The four readings of L_class against loops, and which of them is fair."""
+"""The four variants of L_class against loops, and which of them is fair."""
 
 import math
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from faircl.losses import class_histogram, importance_weights, kl_from_uniform, literal_class_loss, logit_offset
 
-UNFAIR = torch.tensor([0.7, 0.2, 0.07, 0.03], dtype=torch.float64)  # the numeric check of METHODS 1.4
+UNFAIR = torch.tensor([0.7, 0.2, 0.07, 0.03], dtype=torch.float64)
 shares = (
     st.lists(st.integers(0, 10_000), min_size=2, max_size=12)
     .filter(any)

@@ -1,4 +1,4 @@
-"""pixel_scores against plain interpolation, in values, gradients and what is kept for backward."""
+"""pixel_scores against plain interpolation: values, gradients and saved tensors."""
 
 import loop_losses as loops
 import pytest

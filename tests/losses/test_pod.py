@@ -1,4 +1,4 @@
-"""Local POD against plain loops over tiles, and the old network's view of new logits."""
+"""Local POD against plain loops over tiles, and the reduction of new logits to old channels."""
 
 import math
 

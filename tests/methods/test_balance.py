@@ -130,13 +130,13 @@ def test_counts_are_saved_with_the_method(name):
 
 @pytest.mark.parametrize("loss", SOFTMAX_ONLY)
 def test_sigmoids_refuse_softmax_losses(loss, tiny_train, tmp_path):
-    with pytest.raises(UserError, match="sigmoid for each"):
+    with pytest.raises(UserError, match="one sigmoid per class"):
         tiny_train(tmp_path / "run", "method=lwf-mc", f"balance.loss={loss}")
     assert not (tmp_path / "run").exists()
 
 
 def test_the_method_inside_is_named(tiny_train, tmp_path):
-    with pytest.raises(UserError, match="method 'ewf around lwf-mc' trains a sigmoid"):
+    with pytest.raises(UserError, match="method 'ewf around lwf-mc' trains one sigmoid"):
         tiny_train(tmp_path / "run", "method={name: ewf, method: lwf-mc}", "balance.loss=seesaw")
     with pytest.raises(UserError, match="Method 'awt around ssul-m' trains on images of earlier steps"):
         tiny_train(tmp_path / "run", "method={name: awt, method: ssul-m}")

@@ -14,7 +14,7 @@ from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.losses.pod import like_old_logits
-from faircl.losses.pooled import channel_pooled, spatial_pooled
+from faircl.losses.pooled_distillation import channel_pooled, spatial_pooled
 from faircl.methods.feature_grid import valid_pixels
 from faircl.methods.state import load_method_state
 from faircl.models.parallel_branches import Branches
@@ -222,7 +222,7 @@ def test_ewf_around_it_fuses_plain_networks():
     old = copy.deepcopy(r.model.state_dict())
     r.begin(1)
     r.iterate(2)
-    alone = copy.deepcopy(r.method.inner._open)
+    alone = copy.deepcopy(r.method.inner._branches)
     alone.fold()
     new = alone.model.state_dict()
     r.end()

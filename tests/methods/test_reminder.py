@@ -7,7 +7,7 @@ import torch
 from tiny_steps import Run, World
 
 from faircl.labels import IGNORE, UNLABELLED
-from faircl.losses.similarity import class_similarity, similarity_distillation
+from faircl.losses.similarity_distillation import class_similarity, similarity_distillation
 from faircl.methods.feature_grid import to_stride
 from faircl.methods.reminder import REMINDERConfig
 from faircl.methods.state import load_method_state, method_state

@@ -10,7 +10,7 @@ from tiny_steps import Run, World, through_disk
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.losses import upsampled_cross_entropy
-from faircl.losses.attention import attention_transfer
+from faircl.losses.attention_transfer import attention_transfer
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.methods.entropy_labels import kept_share
 from faircl.methods.feature_grid import to_stride, valid_pixels

@@ -10,7 +10,7 @@ from tiny_steps import Run, World
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.distillation import distillation, unbiased_distillation
-from faircl.losses.latent import attraction, matching, repulsion, sparsity
+from faircl.losses.latent_space import attraction, matching, repulsion, sparsity
 from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.methods.sdr import SDRConfig
 from faircl.methods.state import load_method_state, method_state

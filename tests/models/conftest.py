@@ -1,4 +1,4 @@
-"""Helpers of these tests explain their failures as tests do."""
+"""Register assertion rewriting for the helpers of these tests."""
 
 import pytest
 

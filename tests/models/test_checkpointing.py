@@ -1,4 +1,4 @@
-"""Gradient checkpointing of single blocks, where a whole network would hide what happens."""
+"""Gradient checkpointing of single blocks."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ class Fuse(nn.Module):
 
 
 class Dense(nn.Module):
-    """A block that sees all that was computed before it, as RDNet's do."""
+    """A block that reads the list of all outputs before it, as RDNet's do."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The growing classifier: what growing keeps, and how new classes start."""
+"""The growing classifier: old logits do not change by growing, and initialisations of new heads."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from faircl.models.classifier import GrowingClassifier
 
 
 def grown(*sizes, width=6, seed=0):
-    """Heads with weights of a trained size, not of the small random start."""
+    """Return a classifier with weights of the scale of trained ones."""
     torch.manual_seed(seed)
     made = GrowingClassifier(width)
     for size in sizes:

@@ -1,4 +1,4 @@
-"""Downloads through other libraries: what they say while they load goes where progress belongs."""
+"""Downloads by other libraries: their output goes to standard error."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Weights that libraries download: what is loaded, and one sentence where it cannot be."""
+"""Weights downloaded by libraries, and the errors of failed downloads."""
 
 import re
 from urllib.error import URLError
@@ -27,7 +27,7 @@ OFFLINE = [URLError("[Errno -3] Temporary failure in name resolution"), OSError(
 
 
 def loader(config, monkeypatch, answer):
-    """Let the library's own loader give an answer: an error to raise, or a function that makes a network."""
+    """Replace the library's loader by an error to raise, or by a function that makes a network."""
 
     def load(*args, **options):
         if isinstance(answer, Exception):

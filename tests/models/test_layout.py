@@ -1,4 +1,4 @@
-"""Maps stay in channels_last from the image to the embedding: nothing is copied from one layout to another."""
+"""Maps stay in channels_last from the image to the embedding, without copies to another layout."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -7,7 +7,7 @@ from faircl.models.segformer import SegFormer, SegFormerConfig
 
 
 class Copies(TorchDispatchMode):
-    """Notes maps that are copied from one layout to another."""
+    """Records maps that are copied to another memory layout."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every network under the one tester."""
+"""The network tests of ``network_tester`` for every network."""
 
 import pytest
 import torch

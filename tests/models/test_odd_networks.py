@@ -1,4 +1,4 @@
-"""Networks of timm that are unlike the others, and images smaller than a network's stride."""
+"""Unusual networks of timm, and images smaller than a network's stride."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Branches in place of convolutions: where they are put, how they mix, and that folding changes nothing."""
+"""Parallel branches: where they are inserted, how they are mixed, and that folding does not change the output."""
 
 import copy
 from itertools import pairwise
@@ -29,7 +29,7 @@ each_network = pytest.mark.parametrize("config", NETWORKS, ids=lambda c: "-".joi
 
 
 class Odd(nn.Module):
-    """Convolutions of every kind, followed by all that may follow."""
+    """A network with many kinds of convolutions and of layers after them."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +85,7 @@ def trained(model, seed=0, classes=3):
             norm.running_var.uniform_(0.5, 2, generator=gen)
         if norm.affine:
             norm.weight.uniform_(0.5, 1.5, generator=gen)
-            norm.weight[0] *= -1  # a sign is as good as the other
+            norm.weight[0] *= -1  # weights of both signs
             norm.bias.normal_(0, 0.3, generator=gen)
     model.classifier.grow(classes)
     return model.eval()
@@ -197,7 +197,7 @@ def check_folding(model):
     for dtype, close in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         plain = outputs(model.to(dtype))
         two = opened(model, units=units)
-        assert apart(plain, outputs(model)) < close  # branches begin alike
+        assert apart(plain, outputs(model)) < close  # both branches start equal
         mixed = outputs(stirred(two).model)
         assert apart(plain, mixed) > 1e-3
         two.fold()
@@ -211,7 +211,7 @@ def check_folding(model):
 
 
 def test_a_folded_norm_could_go_on_training():
-    """Its statistics are those of its input: training mode computes nearly what evaluation does."""
+    """The folded norm has the statistics of its input: training and evaluation mode nearly agree."""
     torch.manual_seed(0)
     conv, norm = nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)
     network = OddNetwork()
@@ -274,7 +274,7 @@ def test_channels_are_of_one_branch_the_other_or_both():
         for k, share in enumerate((0, 0.5, 1)):
             counts[k] += sum((branches.mixing == share).sum() for branches in two.branches.values())
         seen.append(chosen.mixing.clone())
-    chosen.second.norm.eval()  # by its statistics, not the batch's
+    chosen.second.norm.eval()  # with running statistics
     with torch.no_grad():
         mixed, first, second = chosen(x), chosen.first(x), chosen.second(x)
     by_share = {0.0: first, 0.5: (first + second) / 2, 1.0: second}

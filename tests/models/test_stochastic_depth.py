@@ -1,4 +1,4 @@
-"""Stochastic depth is that of transformers, draws and gradients too; none is left in evaluation, nothing is saved."""
+"""Stochastic depth equals that of transformers, random numbers and gradients included."""
 
 import copy
 

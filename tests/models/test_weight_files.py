@@ -93,7 +93,7 @@ def test_none_leaves_the_random_start():
 
 
 class Code:
-    """Runs when unpickled without care."""
+    """An object whose unpickling executes code."""
 
     def __init__(self, marker):
         self.marker = marker
@@ -221,7 +221,7 @@ def test_nothing_is_said_beside_the_sentence(mobilenet, tmp_path):
 
 @pytest.mark.parametrize("kind", ["new.pth", "old.pth", "new.safetensors"])
 def test_damage_anywhere(kind, tmp_path):
-    """Wherever a file is cut or a byte of it is wrong: weights or a sentence, never another error."""
+    """A file cut anywhere or with any wrong byte gives weights or a UserError, never another error."""
     path = tmp_path / kind
     state = {"a.weight": torch.arange(12.0).view(3, 4), "a.bias": torch.ones(3)}
     if kind == "old.pth":
@@ -244,7 +244,7 @@ def test_damage_anywhere(kind, tmp_path):
 
 
 def test_the_code_in_the_wrong_file_would_run(mobilenet, tmp_path):
-    """A check of this file's own trap."""
+    """Unpickling the object does execute code: the other tests would notice."""
     for kind in ("code", "old code"):
         path = make_wrong(kind, mobilenet.state_dict(), tmp_path)
         torch.load(path, weights_only=False)

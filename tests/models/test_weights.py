@@ -1,4 +1,4 @@
-"""Weights from files under other libraries' names: the network then computes the features of the one they come from."""
+"""Weight files with the keys of other libraries: features equal those of the library's network."""
 
 import pytest
 import timm
@@ -126,7 +126,7 @@ def test_segformer_for_segmentation(segformer, names, file, tmp_path):
 
 
 def test_hub_names_are_those_transformers_reads(segformer, tmp_path):
-    """A check of this file's own renaming."""
+    """transformers can read the keys that the renaming of this file gives."""
     segformer.config.save_pretrained(tmp_path)
     save_file(hub_names(segformer.state_dict()), tmp_path / "model.safetensors", {"format": "pt"})
     again, report = transformers.SegformerForSemanticSegmentation.from_pretrained(tmp_path, output_loading_info=True)
@@ -305,7 +305,7 @@ def test_gated_dinov2(old, tmp_path):
 
 
 def test_exported_weights_load_again(segformer, tmp_path):
-    """What a network gives to a library it takes back."""
+    """Exported weights can be loaded again."""
     network = loaded(B0, write(segformer.state_dict(), tmp_path / "a.pth"))
     path = write(network.export_state_dict(), tmp_path / "b.safetensors")
     assert set(load_file(path)) == set(segformer.state_dict())

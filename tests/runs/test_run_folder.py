@@ -149,7 +149,7 @@ def test_a_failed_write_is_one_sentence(error, found, tmp_path):
     with pytest.raises(UserError) as caught, writing(tmp_path / "a", lambda: cleaned.append(1)):
         raise error
     expected = (
-        f"Cannot write {tmp_path / 'a'}: {found}; finished steps are safe; mend it and continue (train with --resume)."
+        f"Cannot write {tmp_path / 'a'}: {found}; finished steps are safe; fix that and continue (train with --resume)."
     )
     assert str(caught.value) == expected
     assert cleaned == [1]

@@ -1,6 +1,6 @@
-"""The fast path: fused kernels in the place of a network's modules, torch.compile, CUDA graphs.
+"""Faster training: fused kernels in place of a network's modules, torch.compile, CUDA graphs.
 
-``accelerated`` is its one door: methods and networks are written in plain torch and know nothing of it.
+``accelerated`` is the only entry point; methods and networks are written in plain torch.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ def accelerated(
     teacher: Segmenter | None = None,
     fusions: tuple[str, ...] = FUSIONS,
 ) -> Iterator[None]:
-    """Run the updates of a step as fast as the device allows: same results up to rounding.
+    """Accelerate the updates of a step in a context; results are the same up to rounding.
 
-    Modules are fused; blocks are compiled if ``train.compile`` asks for it; backbone and decoder are replayed from CUDA
-    graphs unless ``train.graphs`` is off. What is impossible for a network or method is left out, with a note.
+    Modules are replaced by fused ones, blocks are compiled if ``train.compile`` is set, and backbone and decoder are
+    replayed from CUDA graphs if ``train.graphs`` is set. What a network or method does not support is skipped;
+    failed attempts are reported.
     """
     networks = (model,) if teacher is None else (model, teacher)
     with (

@@ -1,4 +1,4 @@
-"""Linear layers and convolutions whose bias gradient is summed by a kernel in a recorded pass."""
+"""Linear layers and convolutions whose bias gradient is computed by a kernel while a CUDA graph is recorded."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class FusedBiasConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, D, H', W')."""
-        plain = self.padding_mode == "zeros" and not isinstance(self.padding, str)
-        if self.bias is None or not (plain and torch.is_grad_enabled() and can_fuse(x)):
+        supported = self.padding_mode == "zeros" and not isinstance(self.padding, str)
+        if self.bias is None or not (supported and torch.is_grad_enabled() and can_fuse(x)):
             return super().forward(x)
-        window = (list(self.stride), list(self.padding), list(self.dilation), False, [0, 0], self.groups)
-        out: Tensor = _Convolution.apply(*_autocast_operands(x, self.weight, self.bias), window)
+        geometry = (list(self.stride), list(self.padding), list(self.dilation), False, [0, 0], self.groups)
+        out: Tensor = _Convolution.apply(*_autocast_operands(x, self.weight, self.bias), geometry)
         return out
 
 
 def _autocast_operands(*values: Tensor) -> tuple[Tensor, ...]:
-    """Round operands as autocast would, so that gradients flow through the rounding."""
-    kind = values[0].device.type
-    if not torch.is_autocast_enabled(kind):
+    """Cast operands as autocast would; gradients flow through the casts."""
+    device_type = values[0].device.type
+    if not torch.is_autocast_enabled(device_type):
         return values
-    return tuple(value.to(torch.get_autocast_dtype(kind)) for value in values)
+    return tuple(value.to(torch.get_autocast_dtype(device_type)) for value in values)
 
 
 class _Linear(torch.autograd.Function):
@@ -54,30 +54,30 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        needed = ctx.needs_input_grad
+        needs_grad = ctx.needs_input_grad
         grad = gradients[0].reshape(-1, weight.shape[0])
-        grad_x = (grad @ weight).view(x.shape) if needed[0] else None
-        grad_weight = grad.mT @ x.reshape(-1, weight.shape[1]) if needed[1] else None
-        return grad_x, grad_weight, _bias_gradient(grad) if needed[2] else None
+        grad_x = (grad @ weight).view(x.shape) if needs_grad[0] else None
+        grad_weight = grad.mT @ x.reshape(-1, weight.shape[1]) if needs_grad[1] else None
+        return grad_x, grad_weight, _bias_gradient(grad) if needs_grad[2] else None
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, window: tuple[Any, ...]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, geometry: tuple[Any, ...]) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.window = window
-        return torch.ops.aten.convolution(x, weight, bias, *window)  # type: ignore[no-any-return]
+        ctx.geometry = geometry
+        return torch.ops.aten.convolution(x, weight, bias, *geometry)  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        (grad,), needed = gradients, ctx.needs_input_grad
+        (grad,), needs_grad = gradients, ctx.needs_input_grad
         grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
-            grad, x, weight, None, *ctx.window, [needed[0], needed[1], False]
+            grad, x, weight, None, *ctx.geometry, [needs_grad[0], needs_grad[1], False]
         )
         rows = grad.permute(0, 2, 3, 1).reshape(-1, grad.shape[1])  # no copy in channels_last
-        return grad_x, grad_weight, _bias_gradient(rows) if needed[2] else None, None
+        return grad_x, grad_weight, _bias_gradient(rows) if needs_grad[2] else None, None
 
 
 def _bias_gradient(grad: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""CUDA graphs: backbone and decoder are recorded once per step and replayed by one launch instead of thousands.
+"""CUDA graphs: backbone and decoder are recorded once per step and replayed with one launch instead of thousands.
 
-All training windows have one size, so forward and backward pass can be recorded, and so can the forward pass of the
-old network. Classifier, losses and optimiser are not recorded: they are few kernels, and methods are free there.
+All training windows have the same size, so the forward and backward pass can be recorded, and the forward pass of the
+old network too. Classifier, losses and optimiser are not recorded: they are few kernels, and methods define them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from faircl.methods.base import Method
 from faircl.models.segmenter import Segmenter, Stages
 from faircl.progress import Reporter
 
-_SHORT = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @contextmanager
@@ -39,9 +39,9 @@ def replayed(
     reporter: Reporter,
     teacher: Segmenter | None = None,
 ) -> Iterator[None]:
-    """Replay ``embed`` of a network in training mode, and of its teacher, from graphs, where that is possible.
+    """Replay ``embed`` of a network in training mode, and of its teacher, from CUDA graphs if possible.
 
-    A network that synchronises with the host cannot be recorded; it runs eagerly, and a note says so.
+    A network that cannot be recorded, for example because it synchronises with the host, runs eagerly, with a note.
     """
     networks = [model] if teacher is None or has_hooks_inside(teacher) else [model, teacher]
     try:
@@ -50,8 +50,8 @@ def replayed(
                 problem = _record(network, method.needs.stages, config.train, device)
                 if problem:
                     reporter.say(
-                        f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs as it is, which "
-                        f"costs time alone ({problem}); train.graphs: false leaves the attempt out"
+                        f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs without one, "
+                        f"more slowly ({problem}); train.graphs: false skips the attempt"
                     )
                     break
         yield
@@ -63,64 +63,64 @@ def replayed(
 
 
 def can_be_replayed(model: Segmenter, method: Method, config: RunConfig) -> bool:
-    """Whether a replayed network computes what the eager one does.
+    """Whether a network can be replayed with the results of the eager one.
 
-    Not with several processes, whose gradients are exchanged during the backward pass; nor with several batches per
-    update, since a replay overwrites the gradients of the one before; nor with attentions or gradient checkpointing;
-    nor with hooks, such as those of RCIL.
+    It cannot with several processes, which exchange gradients during the backward pass; with several batches per
+    update, since a replay overwrites the gradients of the previous one; with attentions, gradient checkpointing or
+    hooks, such as those of RCIL.
     """
     if not config.train.graphs or config.train.checkpointing or config.optim.accumulate > 1:
         return False
     return world_size() == 1 and not method.needs.attentions and not has_hooks_inside(model)
 
 
-def recorded_arithmetic(precision: str) -> AbstractContextManager[Any]:
-    """Return the autocast context of a recorded pass: without its cache, whose weights would outlive the recording."""
-    short = _SHORT.get(precision)
-    return nullcontext() if short is None else torch.autocast("cuda", short, cache_enabled=False)
+def autocast_without_cache(precision: str) -> AbstractContextManager[Any]:
+    """Return the autocast context of a recorded pass: no cache of cast weights, which would outlive the recording."""
+    dtype = _AUTOCAST_DTYPES.get(precision)
+    return nullcontext() if dtype is None else torch.autocast("cuda", dtype, cache_enabled=False)
 
 
 def _free_memory() -> None:
-    """Free the memory of a recording: it is part of a reference cycle."""
+    """Free the memory of a recording, which is part of a reference cycle."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def _free_cublas_workspaces() -> None:
-    """Free the workspaces of cuBLAS: allocated from a recording's memory pool, they would keep it alive.
+    """Free the workspaces of cuBLAS, which are allocated from a recording's memory pool and keep it alive.
 
-    Only once no recording that points to them will be replayed.
+    To be called only when no recording that uses them will be replayed.
     """
     if torch.cuda.is_available():
         torch._C._cuda_clearCublasWorkspaces()
 
 
 def _record(model: Segmenter, with_stages: bool, config: TrainConfig, device: torch.device) -> str:
-    """Record a network in its present mode on a batch of zeros; return why that is impossible, or "".
+    """Record a network in its current mode on a batch of zeros; return the problem if that fails, else "".
 
     Buffers and the random state are restored.
     """
     image = torch.zeros((config.batch, 3, config.crop, config.crop), device=device)
     recorded = _Embedding(model, with_stages, config.precision)
-    number = torch.cuda.get_rng_state(device)
+    random_state = torch.cuda.get_rng_state(device)
     try:
         with unchanged_buffers(model), torch.set_grad_enabled(model.training), recording():
-            if problem := _why_not(recorded, image):
+            if problem := _recording_problem(recorded, image):
                 return problem
-            vars(model)["embed"] = Replay(model, recorded, image)  # hides the method until it is removed
+            vars(model)["embed"] = Replay(model, recorded, image)  # overrides the method until it is removed
             return ""
     finally:
-        torch.cuda.set_rng_state(number, device)
-        _free_memory()  # what recording needed beside the graphs
+        torch.cuda.set_rng_state(random_state, device)
+        _free_memory()  # of the warm-up
 
 
-def _why_not(recorded: _Embedding, image: Tensor) -> str:
-    """Return why a network cannot be recorded: it synchronises with the host, or a kernel fails; "" if it can be.
+def _recording_problem(recorded: _Embedding, image: Tensor) -> str:
+    """Return why a network cannot be recorded (it synchronises with the host, or a kernel fails), or "".
 
-    Found out before recording, since a failed recording leaves allocator and random state inconsistent.
+    Tested before recording, since a failed recording leaves allocator and random state inconsistent.
     """
-    before = torch.cuda.get_sync_debug_mode()
+    previous = torch.cuda.get_sync_debug_mode()
     try:
         _both_passes(recorded, image)  # the first pass may synchronise: it builds tables and compiles kernels
         with warnings.catch_warnings():
@@ -129,10 +129,10 @@ def _why_not(recorded: _Embedding, image: Tensor) -> str:
         _both_passes(recorded, image)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # kernel compilers raise nearly anything; the eager network needs none of them
+    except Exception as error:  # kernel compilers raise many types of errors
         return " ".join(str(error).split())[:200]
     finally:
-        torch.cuda.set_sync_debug_mode(before)
+        torch.cuda.set_sync_debug_mode(previous)
     return ""
 
 
@@ -145,28 +145,28 @@ def _both_passes(recorded: _Embedding, image: Tensor) -> None:
 
 @contextmanager
 def unchanged_buffers(model: nn.Module) -> Iterator[None]:
-    """Restore a module's buffers afterwards, in place."""
-    kept = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    """Restore the values of a module's buffers at the end of a context, in place."""
+    saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield
     finally:
-        for buffer, before in kept:
-            buffer.copy_(before)
+        for buffer, previous in saved:
+            buffer.copy_(previous)
 
 
 class Replay:
     """A recorded ``Segmenter.embed``: images (B, 3, H, W) to stages, no attentions, and embedding.
 
-    A network in training mode is recorded with its backward pass, another without. The next replay overwrites the
-    output. Input that does not fit the recording takes the eager path.
+    A network in training mode is recorded with its backward pass, a network in evaluation mode without. Every replay
+    overwrites the output of the previous one. Inputs of another shape or mode take the eager path.
     """
 
     def __init__(self, model: Segmenter, recorded: _Embedding, image: Tensor) -> None:
-        self.model, self.image, self.learns = model, image, recorded.training
+        self.model, self.image, self.trains = model, image, recorded.training
         self.eager = type(model).embed
         self.parameters: tuple[nn.Parameter, ...] = ()
         try:
-            self.run = self._both(recorded, image) if self.learns else _forward_alone(recorded, image)
+            self.run = self._record_both_passes(recorded, image) if self.trains else _record_forward(recorded, image)
         except torch.OutOfMemoryError:
             raise UserError(
                 "The GPU has too little memory to record the network as a CUDA graph; set train.graphs to false, or "
@@ -178,20 +178,20 @@ class Replay:
                 "train.graphs to false. Finished steps are kept."
             ) from None
 
-    def _both(self, recorded: _Embedding, image: Tensor) -> Callable[..., Stages]:
+    def _record_both_passes(self, recorded: _Embedding, image: Tensor) -> Callable[..., Stages]:
         """Record both passes."""
         trained = {name: value for name, value in recorded.named_parameters() if value.requires_grad}
         self.parameters = tuple(trained.values())
-        # Aliases of the parameters: the node that accumulates a gradient belongs to the stream it is first used on, and
-        # every update would wait for the recording's stream if the parameters themselves were used here.
+        # Aliases of the parameters: the autograd node that accumulates a gradient belongs to the stream of its first
+        # use. With the parameters themselves every update would wait for the stream of the recording.
         aliases = tuple(nn.Parameter(value.detach()) for value in self.parameters)
 
         def run(image: Tensor, *values: Tensor) -> Stages:
-            found: Stages = functional_call(recorded, dict(zip(trained, values, strict=True)), (image,))
-            return found
+            outputs: Stages = functional_call(recorded, dict(zip(trained, values, strict=True)), (image,))
+            return outputs
 
         with warnings.catch_warnings():
-            # torch warms up on one stream and records on another, and warns of that itself.
+            # torch itself warms up on one stream and records on another, and warns about it.
             warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
             graphed: Any = torch.cuda.make_graphed_callables(run, (image, *aliases), allow_unused_input=True)
         return cast(Callable[..., Stages], graphed)
@@ -206,18 +206,18 @@ class Replay:
 
     def _fits(self, image: Tensor) -> bool:
         same = image.shape == self.image.shape and not image.requires_grad
-        return same and torch.is_grad_enabled() == self.learns == self.model.training
+        return same and torch.is_grad_enabled() == self.trains == self.model.training
 
 
-def _forward_alone(recorded: _Embedding, image: Tensor) -> Callable[[Tensor], Stages]:
-    """Record a forward pass on this image tensor without gradients; all kernels are compiled already."""
+def _record_forward(recorded: _Embedding, image: Tensor) -> Callable[[Tensor], Stages]:
+    """Record a forward pass on this image tensor without gradients; kernels must be compiled already."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found: Stages = recorded(image)
+        outputs: Stages = recorded(image)
 
     def run(_: Tensor) -> Stages:
         graph.replay()
-        return found
+        return outputs
 
     return run
 
@@ -225,18 +225,18 @@ def _forward_alone(recorded: _Embedding, image: Tensor) -> Callable[[Tensor], St
 class _Embedding(nn.Module):
     """``Segmenter.embed`` as a module whose parameters are those of backbone and decoder.
 
-    Stages that no loss reads are left out: as outputs they would be given gradients of zero.
+    Stages that no loss reads are not returned: as outputs they would get gradients of zero.
     """
 
     def __init__(self, model: Segmenter, with_stages: bool, precision: str) -> None:
         super().__init__()
-        self.arithmetic = partial(recorded_arithmetic, precision)
+        self.autocast = partial(autocast_without_cache, precision)
         self.backbone, self.decoder = model.backbone, model.decoder
         self.embed, self.with_stages = model.embed, with_stages
         self.training = model.training
 
     def forward(self, image: Tensor) -> Stages:
-        """Return stages, where they are read, and the embedding."""
-        with self.arithmetic():  # the backward pass knows no autocast
+        """Return the stages, if ``with_stages``, and the embedding."""
+        with self.autocast():  # backward passes run without autocast
             stages, _, embedding = self.embed(image)
         return (*stages, embedding) if self.with_stages else (embedding,)

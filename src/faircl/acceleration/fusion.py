@@ -1,7 +1,7 @@
-"""Fused modules in the place of plain ones, for a while.
+"""Temporary replacement of modules by fused ones.
 
-A network is written and saved in plain torch. Within ``fused`` some of its modules have another class: the same
-parameters, names and results, computed by Triton kernels where these run, and by the plain code elsewhere.
+Networks are written and saved in plain torch. Within the context ``fused`` some modules have another class, with the
+same parameters, names and results, which uses Triton kernels where they can run.
 """
 
 from __future__ import annotations
@@ -25,46 +25,48 @@ Replacements = dict[nn.Module, type[nn.Module]]
 
 BATCH_NORM, LAYER_NORM, BIAS, DECODER = "batch norm", "layer norm", "bias", "decoder"
 FUSIONS = (BATCH_NORM, LAYER_NORM, BIAS, DECODER)
-"""What can be fused; ``benchmarks/tricks.py`` times each of them."""
+"""Names of all fusions; ``benchmarks/tricks.py`` times each of them."""
 
 
 @contextmanager
 def fused(*networks: nn.Module, fusions: tuple[str, ...] = FUSIONS) -> Iterator[None]:
-    """Give the modules of some networks their fused classes, and their own ones back afterwards."""
-    replaced = {module: kind for network in networks for module, kind in replacements(network, fusions).items()}
-    own = [(module, type(module)) for module in replaced]
+    """Replace the classes of modules by fused ones in a context, and restore them afterwards."""
+    replaced = {
+        module: new_class for network in networks for module, new_class in replacements(network, fusions).items()
+    }
+    original = [(module, type(module)) for module in replaced]
     try:
-        for module, kind in replaced.items():
-            module.__class__ = kind
+        for module, new_class in replaced.items():
+            module.__class__ = new_class
         yield
     finally:
-        for module, kind in own:
-            module.__class__ = kind
+        for module, original_class in original:
+            module.__class__ = original_class
 
 
 def replacements(network: nn.Module, fusions: tuple[str, ...] = FUSIONS) -> Replacements:
-    """Return the fused class of every module that has one. Only exact types are replaced: subclasses may do more."""
-    found: Replacements = {}
+    """Return the fused class of every module that has one; subclasses, which may do more, are not replaced."""
+    classes: Replacements = {}
     for module in network.modules():
-        kind = type(module)
+        module_type = type(module)
         if BATCH_NORM in fusions:
-            if kind is ResNet:
-                found[module] = FusedResNet
-            elif kind is DeepLabHead:
-                found[module] = FusedDeepLabHead
-            elif kind is Bottleneck:
-                found[module] = FusedBottleneck
-            if kind in (Bottleneck, ASPP, DeepLabPlusHead):
-                found |= {part: FusedConvNorm for part in module.modules() if _is_conv_norm(part)}
-        if DECODER in fusions and kind is MlpDecoder:
-            found[module] = FusedMlpDecoder
+            if module_type is ResNet:
+                classes[module] = FusedResNet
+            elif module_type is DeepLabHead:
+                classes[module] = FusedDeepLabHead
+            elif module_type is Bottleneck:
+                classes[module] = FusedBottleneck
+            if module_type in (Bottleneck, ASPP, DeepLabPlusHead):
+                classes |= {part: FusedConvNorm for part in module.modules() if _is_conv_norm(part)}
+        if DECODER in fusions and module_type is MlpDecoder:
+            classes[module] = FusedMlpDecoder
         if isinstance(module, MixTransformer):
             if LAYER_NORM in fusions:
-                found |= _layer_norms(module)
+                classes |= _layer_norms(module)
             if BIAS in fusions:
-                found |= {part: FusedBiasLinear for part in module.modules() if type(part) is nn.Linear}
-                found |= {part: FusedBiasConv2d for part in module.modules() if type(part) is nn.Conv2d}
-    return found
+                classes |= {part: FusedBiasLinear for part in module.modules() if type(part) is nn.Linear}
+                classes |= {part: FusedBiasConv2d for part in module.modules() if type(part) is nn.Conv2d}
+    return classes
 
 
 def _is_conv_norm(module: nn.Module) -> bool:
@@ -76,8 +78,8 @@ def _is_conv_norm(module: nn.Module) -> bool:
 
 
 def _layer_norms(backbone: MixTransformer) -> Replacements:
-    """Return the classes of a transformer's layer norms: those in blocks and after a stage feed matrix products."""
-    found: Replacements = {part: FusedLayerNorm for part in backbone.modules() if can_fuse_layer_norm(part)}
+    """Return the fused classes of layer norms; in blocks and after stages, matrix products read their output."""
+    classes: Replacements = {part: FusedLayerNorm for part in backbone.modules() if can_fuse_layer_norm(part)}
     for owner in (*backbone.blocks(), *(stage.layer_norm for stage in backbone.stages)):
-        found |= {part: FusedLayerNormLowPrecision for part in owner.modules() if part in found}
-    return found
+        classes |= {part: FusedLayerNormLowPrecision for part in owner.modules() if part in classes}
+    return classes

@@ -1,17 +1,17 @@
-"""Whether hooks are registered on modules: what a hook observes must run as the module itself runs it."""
+"""Detection of hooks on modules: modules with hooks must be called as usual, not fused or replayed."""
 
 from __future__ import annotations
 
 from torch import nn
 
-_KINDS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOK_ATTRIBUTES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether a hook is registered on this module itself."""
-    return any(getattr(module, kind) for kind in _KINDS)
+    return any(getattr(module, attribute) for attribute in _HOOK_ATTRIBUTES)
 
 
 def has_hooks_inside(module: nn.Module) -> bool:
     """Whether a hook is registered on this module or on any module inside it."""
-    return any(has_hooks(part) for part in module.modules())
+    return any(has_hooks(submodule) for submodule in module.modules())

@@ -1,4 +1,4 @@
-"""Layer normalisation by one kernel, in the precision that the next layer reads."""
+"""Layer normalisation by a kernel that writes the precision that the next layer reads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from faircl import kernels
 
 
 class FusedLayerNorm(nn.LayerNorm):
-    """``nn.LayerNorm`` over the last axis; under autocast its output is float32, as torch has it."""
+    """``nn.LayerNorm`` over the last axis; under autocast its output is float32, as in torch."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (…, D)."""
-        # torch.compile fuses the plain form with its surroundings.
+        # torch.compile fuses the plain implementation with its surroundings.
         if torch.compiler.is_compiling() or not kernels.usable(x):
             return super().forward(x)
         from faircl.kernels.layer_norm import layer_norm
@@ -25,13 +25,13 @@ class FusedLayerNorm(nn.LayerNorm):
 
 
 class FusedLayerNormLowPrecision(FusedLayerNorm):
-    """The same before linear layers and convolutions, which under autocast would round its output anyway."""
+    """A layer norm before linear layers and convolutions, whose output has the dtype to which autocast casts it."""
 
     def _output_dtype(self, x: Tensor) -> torch.dtype:
-        kind = x.device.type
-        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        device_type = x.device.type
+        return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else x.dtype
 
 
 def can_fuse_layer_norm(module: nn.Module) -> bool:
-    """Whether the kernel computes this module: a plain layer norm over one axis, with a bias."""
+    """Whether the kernel supports a module: an ``nn.LayerNorm`` over one axis with a bias."""
     return type(module) is nn.LayerNorm and len(module.normalized_shape) == 1 and module.bias is not None

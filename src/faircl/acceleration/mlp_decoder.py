@@ -11,10 +11,10 @@ from faircl.models.mlp_decoder import MlpDecoder
 
 
 class FusedMlpDecoder(MlpDecoder):
-    """Upsamples and adds all stages in one kernel; in a recorded pass norm and ReLU are one kernel, too."""
+    """An ``MlpDecoder`` that upsamples and adds maps by a kernel, and fuses norm and ReLU in recorded passes."""
 
     def add_upsampled(self, maps: list[Tensor], size: torch.Size) -> Tensor:
-        """Bring maps to a size and add them up."""
+        """Upsample maps to a size and add them."""
         if self.bare or len(maps) == 1 or not kernels.usable(maps[0]):
             return super().add_upsampled(maps, size)
         from faircl.kernels.add_upsampled import add_upsampled

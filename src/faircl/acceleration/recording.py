@@ -1,7 +1,7 @@
-"""Whether a pass is being recorded as a CUDA graph.
+"""State that tells whether a pass is being recorded as a CUDA graph.
 
-Launching a Triton kernel costs the host more time than launching one of torch's own. A network has hundreds of short
-normalisation and bias kernels, so fused ones pay only in a recorded graph, which is launched as a whole.
+Launching a Triton kernel takes more host time than launching a kernel of torch. A network has hundreds of short
+normalisation and bias kernels, so fused ones are faster only in a recorded graph, which is launched as a whole.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from faircl.acceleration.hooks import has_hooks
 
 
 class _Recording:
-    """Shared by all threads: a backward pass, which may run forward passes again, has a thread of its own."""
+    """Shared by all threads, because autograd runs backward passes, which may recompute forward passes, in another."""
 
     on: ClassVar[bool] = False
 
 
 @contextmanager
 def recording() -> Iterator[None]:
-    """Mark passes that are recorded, and the warm-up before them."""
-    before, _Recording.on = _Recording.on, True
+    """Mark a context in which passes are recorded, or warmed up for recording."""
+    previous, _Recording.on = _Recording.on, True
     try:
         yield
     finally:
-        _Recording.on = before
+        _Recording.on = previous
 
 
 def can_fuse(x: Tensor, *modules: nn.Module) -> bool:
-    """Whether kernels may compute ``modules`` on ``x``: in a recording, where kernels run, if no hook is registered."""
+    """Whether kernels may replace ``modules`` on ``x``: in a recording, with usable kernels and without hooks."""
     if torch.compiler.is_compiling() or not (_Recording.on and kernels.usable(x)):
         return False
     return not any(map(has_hooks, modules))

@@ -21,7 +21,7 @@ from faircl.bench.roofline import DeviceSpeed, device_speed, roofline
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.losses.cross_entropy import upsampled_cross_entropy, valid_mean
-from faircl.losses.pixel_scores import scores_by_image
+from faircl.losses.pixel_scores import pixel_scores_per_image
 from faircl.progress import Reporter
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -104,7 +104,7 @@ def interpolated_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 def cross_entropy_by_image(logits: Tensor, target: Tensor) -> Tensor:
     """Return the same, with the upsampled logits of one image at a time in memory."""
-    lse, own = scores_by_image(logits, target)
+    lse, own = pixel_scores_per_image(logits, target)
     return valid_mean((lse - own).where(target != IGNORE, 0.0), target)
 
 

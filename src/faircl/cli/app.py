@@ -25,7 +25,7 @@ _TRAINING = ("train", "demo")
 
 app = typer.Typer(
     name="faircl",
-    help="Segmentation networks that learn new classes step by step, forget nothing and treat rare classes fairly.",
+    help="Segmentation networks that learn new classes step by step, keep the old ones and treat rare classes fairly.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

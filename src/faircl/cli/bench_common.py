@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,7 +11,7 @@ from faircl.errors import UserError
 if TYPE_CHECKING:
     from faircl.bench.problem_size import ProblemSize
 
-DEFAULT_CLASSES, DEFAULT_SIZE, DEFAULT_STRIDES = 151, 512, (16, 4)
+DEFAULT_CLASSES = 151
 Classes = Annotated[list[int] | None, typer.Option(help="Channels; may be repeated. Default: 151.")]
 Sizes = Annotated[list[int] | None, typer.Option("--size", help="Side of an image; may be repeated. Default: 512.")]
 Strides = Annotated[
@@ -20,6 +20,28 @@ Strides = Annotated[
 ]
 Batch = Annotated[int, typer.Option(help="Images per batch.")]
 Rounds = Annotated[int, typer.Option(help="Timed rounds; the median is reported.")]
+
+
+class GridOptions(NamedTuple):
+    """The sizes to time, as given on the command line: all combinations of classes, sizes and strides."""
+
+    classes: list[int]
+    sizes: list[int]
+    strides: list[int]
+    batch: int
+
+    def grid(self) -> list[ProblemSize]:
+        """Return all combinations."""
+        from faircl.bench.problem_size import size_grid
+
+        return size_grid(self.classes, self.sizes, self.strides, self.batch)
+
+
+def grid_options(
+    classes: list[int] | None, sizes: list[int] | None, strides: list[int] | None, batch: int
+) -> GridOptions:
+    """Fill in the defaults of options that were not given."""
+    return GridOptions(classes or [DEFAULT_CLASSES], sizes or [512], strides or [16, 4], batch)
 
 
 def require_single_process(command: str) -> None:

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from faircl.cli.bench_common import (
-    DEFAULT_CLASSES,
-    DEFAULT_SIZE,
-    DEFAULT_STRIDES,
-    Batch,
-    Classes,
-    Rounds,
-    Sizes,
-    Strides,
-    caption,
-    common_title,
-    require_single_process,
-    varying,
-)
+from faircl.cli import bench_common
+from faircl.cli.bench_common import Batch, Classes, Rounds, Sizes, Strides
 from faircl.cli.output import Format, Json, Output, print_json
 from faircl.tables import Column, Table
 
@@ -50,24 +38,22 @@ def bench_evaluation_command(
     faircl bench evaluation --classes 21 --size 64 --batch 2 --rounds 3
     """
     from faircl.bench.evaluation import bench_evaluation
-    from faircl.bench.problem_size import size_grid
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 
-    require_single_process("evaluation")
-    classes, sizes = classes or [DEFAULT_CLASSES], sizes or [DEFAULT_SIZE]
-    strides = strides or list(DEFAULT_STRIDES)
-    grid = size_grid(classes, sizes, strides, batch)
+    bench_common.require_single_process("evaluation")
+    options = bench_common.grid_options(classes, sizes, strides, batch)
+    grid = options.grid()
     rows = bench_evaluation(grid, rounds, ConsoleReporter())
     if as_json:
-        settings = {"classes": classes, "sizes": sizes, "strides": strides, "batch": batch, "rounds": rounds}
+        settings = {**options._asdict(), "rounds": rounds}
         print_json({**settings, "environment": environment(), "rows": [row.to_json() for row in rows]})
     else:
         Output(form).table(_table(rows, grid, environment()))
 
 
 def _table(rows: list[EvaluationCost], sizes: list[ProblemSize], environment: dict[str, Any]) -> Table:
-    first = varying(sizes)
+    first = bench_common.varying(sizes)
     columns = [
         *(Column(key, wrap=False) for key in first),
         Column("work", wrap=False),
@@ -89,4 +75,5 @@ def _table(rows: list[EvaluationCost], sizes: list[ProblemSize], environment: di
         ]
         for row in rows
     ]
-    return Table(columns, cells, title=common_title(sizes, "fp32"), caption=caption(environment))
+    title, caption = bench_common.common_title(sizes, "fp32"), bench_common.caption(environment)
+    return Table(columns, cells, title=title, caption=caption)

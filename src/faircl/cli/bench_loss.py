@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from faircl.cli.bench_common import (
-    DEFAULT_CLASSES,
-    DEFAULT_SIZE,
-    DEFAULT_STRIDES,
-    Batch,
-    Classes,
-    Rounds,
-    Sizes,
-    Strides,
-    caption,
-    common_title,
-    hardware,
-    require_single_process,
-    varying,
-)
+from faircl.cli import bench_common
+from faircl.cli.bench_common import DEFAULT_CLASSES, Batch, Classes, Rounds, Sizes, Strides
 from faircl.cli.output import Format, Json, Output, print_json
 from faircl.tables import Column, Table
 
@@ -66,32 +53,32 @@ def bench_loss_command(
     faircl bench loss --classes 21 --size 64 --batch 2 --rounds 3 --precision fp32 --json
     """
     from faircl.bench.loss import LossOptions, bench_loss
-    from faircl.bench.problem_size import size_grid
     from faircl.progress import ConsoleReporter
     from faircl.runs.environment import environment
 
-    require_single_process("loss")
-    classes, sizes = classes or [DEFAULT_CLASSES], sizes or [DEFAULT_SIZE]
-    strides = strides or list(DEFAULT_STRIDES)
+    bench_common.require_single_process("loss")
+    size_options = bench_common.grid_options(classes, sizes, strides, batch)
     options = LossOptions(precision, rounds, exact, channels_last)
-    grid = size_grid(classes, sizes, strides, batch)
-    plotted_classes = DEFAULT_CLASSES if DEFAULT_CLASSES in classes else classes[0]
+    grid = size_options.grid()
+    plotted_classes = DEFAULT_CLASSES if DEFAULT_CLASSES in size_options.classes else size_options.classes[0]
+    plotted_size = size_options.sizes[0]
     if plot is not None:
         from faircl.report.plot_files import check_plot_file
 
         plot = plot.expanduser()
         check_plot_file(plot)
-        grid = [one for one in grid if one.size == sizes[0] or one.classes == plotted_classes]
+        grid = [one for one in grid if one.size == plotted_size or one.classes == plotted_classes]
     rows, speed = bench_loss(grid, options, ConsoleReporter())
     facts = environment()
     if plot is not None:
         from faircl.bench.plots import write_loss_costs
 
-        common = f"batch {batch}, {precision}" + (f", stride {strides[0]}" if len(set(strides)) == 1 else "")
-        write_loss_costs(plot, f"Cross-entropy, {common}; {hardware(facts)}", rows, plotted_classes, sizes[0])
+        stride = f", stride {grid[0].stride}" if len({one.stride for one in grid}) == 1 else ""
+        title = f"Cross-entropy, batch {batch}, {precision}{stride}; {bench_common.hardware(facts)}"
+        write_loss_costs(plot, title, rows, plotted_classes, plotted_size)
         ConsoleReporter().say(f"plot: {plot}")
     if as_json:
-        settings = {"classes": classes, "sizes": sizes, "strides": strides, "batch": batch, **vars(options)}
+        settings = {**size_options._asdict(), **vars(options)}
         speeds = {"bytes_per_second": speed.bandwidth, "exponentials_per_second": speed.exponentials}
         print_json({**settings, **speeds, "environment": facts, "rows": [row.to_json() for row in rows]})
     else:
@@ -99,7 +86,7 @@ def bench_loss_command(
 
 
 def _table(rows: list[LossCost], sizes: list[ProblemSize], precision: str, environment: dict[str, Any]) -> Table:
-    first = varying(sizes)
+    first = bench_common.varying(sizes)
     columns = [
         *(Column(key, wrap=False) for key in first),
         Column("loss"),
@@ -131,4 +118,5 @@ def _table(rows: list[LossCost], sizes: list[ProblemSize], precision: str, envir
         ]
         for row in rows
     ]
-    return Table(columns, cells, title=common_title(sizes, precision), caption=caption(environment))
+    title, caption = bench_common.common_title(sizes, precision), bench_common.caption(environment)
+    return Table(columns, cells, title=title, caption=caption)

@@ -87,9 +87,11 @@ def evaluation_mode(model: Segmenter) -> Iterator[None]:
     """Set evaluation mode and fuse modules; restore the mode afterwards."""
     training = model.training
     model.eval()
-    with fused(model):
-        yield
-    model.train(training)
+    try:
+        with fused(model):
+            yield
+    finally:
+        model.train(training)
 
 
 def channels_to_class_ids(channels: NDArray[np.int64], scenario: Scenario) -> Mask:

@@ -16,7 +16,7 @@ class Kind(NamedTuple):
 
 
 _ERRORS = {
-    "unlisted-split": "mend its folders or lists as the sentence says",
+    "unlisted-split": "fix its folders or lists as the sentence says",
     "empty-split": "put images and masks into it, or choose another split",
     "no-mask": "add the masks or remove the images",
     "no-image": "add the images or remove the masks",

@@ -1,14 +1,14 @@
-"""Sums of L_cons without the softmax of the whole map.
+"""Sum of L_cons over pairs of neighbouring pixels, without storing the softmax.
 
-Softmax is y = exp(z − lse), so log Σ exp of every pixel is all that has to be known of it beforehand. Over the pairs of
-pixels (i, j) that see each other, with d = ‖y_i − y_j‖², the forward kernel writes three numbers per pair: the rate
-r = ∂loss/∂(d/2), and r·y_i·(y_i − y_j) and r·y_j·(y_j − y_i). From these the backward kernel has, without going through
-the channels twice, what the softmax needs of the gradient g of y at a pixel:
+A first kernel computes lse = log Σ exp z of every pixel; the others compute the softmax y = exp(z − lse) in registers.
+For every pair of pixels (i, j) of the window, with d = ‖y_i − y_j‖², the forward kernel stores three numbers: the
+coefficient r = ∂loss/∂(d/2), r·y_i·(y_i − y_j) and r·y_j·(y_j − y_i). With them the backward kernel computes the
+gradient g of y and of the logits z in one pass over the channels:
 
-    g_i = Σ_j r·(y_i − y_j),   g_i·y_i,   and so the gradient of z, (g_i − g_i·y_i)·y_i.
+    g_i = Σ_j r·(y_i − y_j),   ∂loss/∂z_i = (g_i − g_i·y_i)·y_i,   where g_i·y_i = Σ_j r·y_i·(y_i − y_j).
 
-A program gathers what its pixels get from pairs on both sides: no two programs write to one place, and results are the
-same bit for bit whenever they are computed again.
+A program sums the contributions of all pairs of its pixels. No two programs write to the same address, so results are
+deterministic.
 """
 
 from __future__ import annotations
@@ -21,122 +21,123 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from faircl.kernels.bilinear import LOG2_E
+from faircl.kernels.bilinear_functions import LOG2_E
 
 
-class Sizes(NamedTuple):
-    """Pixels of a program, channels that it looks at together, and its warps."""
+class TileSizes(NamedTuple):
+    """Numbers of pixels and channels of a tile, and number of warps of a program."""
 
-    pixels: int
-    channels: int
+    tile_p: int
+    tile_c: int
     warps: int
 
 
-FORWARD = Sizes(pixels=8, channels=16, warps=1)
-BACKWARD = Sizes(pixels=32, channels=16, warps=1)
-TOGETHER = tl.constexpr(4)
-"""Pairs of a pixel that are looked at together: a window of any side has a multiple of them."""
+FORWARD = TileSizes(tile_p=8, tile_c=16, warps=1)
+BACKWARD = TileSizes(tile_p=32, tile_c=16, warps=1)
+PAIRS_PER_STEP = tl.constexpr(4)
+"""Pairs of a pixel that are computed together; the number of pairs 2·r·(r + 1) of any radius r is a multiple."""
+
+# Names: b image, p pixel, c channel, k one of the three numbers of a pair. num_x is the number of x in total, tile_x
+# that of a tile, stride_x the stride of the logits, out_stride_x that of the gradient. ``own`` is the first pixel of a
+# pair, ``other`` its neighbour at (dy, dx).
 
 
 @triton.jit
-def _offset(index, reach: tl.constexpr):
-    """Return dy and dx: half of the window sees every pair once, row by row from the pixel's right neighbour."""
-    place = index + reach + 1
-    side: tl.constexpr = 2 * reach + 1
-    return place // side, place % side - reach
+def _pair_offset(index, radius: tl.constexpr):
+    """Return dy and dx of a pair: half of the window, in row-major order from the right neighbour of the pixel."""
+    position = index + radius + 1
+    side: tl.constexpr = 2 * radius + 1
+    return position // side, position % side - radius
 
 
 @triton.jit
-def _softmax(logits, at, inside, lse):
-    """Return y, of pixels by channels, zero beyond the map and beyond the channels."""
-    z = tl.load(logits + at, mask=inside, other=float("-inf")).to(tl.float32)
+def _softmax(logits, offsets, mask, lse):
+    """Return y (pixels, channels), zero where masked."""
+    z = tl.load(logits + offsets, mask=mask, other=float("-inf")).to(tl.float32)
     return tl.exp2(z * LOG2_E - lse)
 
 
 @triton.jit
-def _log_sums(
-    logits, lse, pixels_of_image, classes, per_image, per_channel, per_pixel, pixels: tl.constexpr,
-    channels: tl.constexpr,
-):  # fmt: skip
-    """Write log₂ Σ exp z of a tile of one image."""
+def _log_sum_exp(logits, lse, num_p, classes, stride_b, stride_c, stride_p, tile_p: tl.constexpr, tile_c: tl.constexpr):
+    """Compute log₂ Σ exp z of a tile of pixels of one image."""
     image = tl.program_id(1).to(tl.int64)
-    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
-    there = pixel < pixels_of_image
-    logits += image * per_image
-    highest = tl.full((pixels,), float("-inf"), tl.float32)
-    total = tl.zeros((pixels,), tl.float32)
-    for first in range(0, classes, channels):
-        channel = first + tl.arange(0, channels)
-        inside = (channel < classes)[None, :]
-        at = pixel[:, None] * per_pixel + channel[None, :] * per_channel
-        z = tl.load(logits + at, mask=there[:, None] & inside, other=0.0).to(tl.float32) * LOG2_E
-        z = tl.where(inside, z, float("-inf"))
-        higher = tl.maximum(highest, tl.max(z, 1))
-        finite = tl.where(higher == float("-inf"), 0.0, higher)  # so far nothing but −∞: −∞ − −∞ is no number
-        total = total * tl.exp2(highest - finite) + tl.sum(tl.exp2(z - finite[:, None]), 1)
-        highest = higher
-    tl.store(lse + image * pixels_of_image + pixel, highest + tl.log2(total), mask=there)
+    pixel = tl.program_id(0) * tile_p + tl.arange(0, tile_p)
+    p_mask = pixel < num_p
+    logits += image * stride_b
+    running_max = tl.full((tile_p,), float("-inf"), tl.float32)
+    total = tl.zeros((tile_p,), tl.float32)
+    for first in range(0, classes, tile_c):
+        channel = first + tl.arange(0, tile_c)
+        c_mask = (channel < classes)[None, :]
+        offsets = pixel[:, None] * stride_p + channel[None, :] * stride_c
+        z = tl.load(logits + offsets, mask=p_mask[:, None] & c_mask, other=0.0).to(tl.float32) * LOG2_E
+        z = tl.where(c_mask, z, float("-inf"))
+        new_max = tl.maximum(running_max, tl.max(z, 1))
+        finite_max = tl.where(new_max == float("-inf"), 0.0, new_max)  # all −∞ so far: −∞ − (−∞) would be NaN
+        total = total * tl.exp2(running_max - finite_max) + tl.sum(tl.exp2(z - finite_max[:, None]), 1)
+        running_max = new_max
+    tl.store(lse + image * num_p + pixel, running_max + tl.log2(total), mask=p_mask)
 
 
 @triton.jit
 def _forward(
-    logits, lse, colours, valid, pairs, totals, counts, step, images, height, width, classes, factor_x, factor_y,
-    per_image, per_channel, per_pixel, reach: tl.constexpr, smooth: tl.constexpr, bands: tl.constexpr,
-    pixels: tl.constexpr, channels: tl.constexpr,
+    logits, lse, colours, valid, pairs, totals, counts, stride_k, images, height, width, classes, factor_x, factor_y,
+    stride_b, stride_c, stride_p, radius: tl.constexpr, smooth: tl.constexpr, num_colours: tl.constexpr,
+    tile_p: tl.constexpr, tile_c: tl.constexpr,
 ):  # fmt: skip
-    """Sum a tile of one image over its pairs, and write the three numbers of each; factors are 1/σ²."""
+    """Sum the loss over the pairs of a tile of one image, and store the three numbers of each; factors are 1/σ²."""
     image = tl.program_id(1).to(tl.int64)
-    plane = height * width
-    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
-    there = pixel < plane
+    num_p = height * width
+    pixel = tl.program_id(0) * tile_p + tl.arange(0, tile_p)
+    p_mask = pixel < num_p
     row, column = pixel // width, pixel % width
-    logits += image * per_image
-    lse += image * plane
-    colours += image * bands * plane
-    valid += image * plane
-    here_lse = tl.load(lse + pixel, mask=there, other=0.0)[:, None]
-    here_valid = tl.load(valid + pixel, mask=there, other=0)[None, :]
-    total = tl.zeros((TOGETHER, pixels), tl.float32)
-    count = tl.zeros((TOGETHER, pixels), tl.int32)
-    for start in range(0, 2 * reach * (reach + 1), TOGETHER):
-        index = start + tl.arange(0, TOGETHER)[:, None]
-        dy, dx = _offset(index, reach)
-        inside = there[None, :] & (row + dy < height) & (column + dx >= 0) & (column + dx < width)
+    logits += image * stride_b
+    lse += image * num_p
+    colours += image * num_colours * num_p
+    valid += image * num_p
+    own_lse = tl.load(lse + pixel, mask=p_mask, other=0.0)[:, None]
+    own_valid = tl.load(valid + pixel, mask=p_mask, other=0)[None, :]
+    total = tl.zeros((PAIRS_PER_STEP, tile_p), tl.float32)
+    count = tl.zeros((PAIRS_PER_STEP, tile_p), tl.int32)
+    for start in range(0, 2 * radius * (radius + 1), PAIRS_PER_STEP):
+        index = start + tl.arange(0, PAIRS_PER_STEP)[:, None]
+        dy, dx = _pair_offset(index, radius)
+        pair_mask = p_mask[None, :] & (row + dy < height) & (column + dx >= 0) & (column + dx < width)
         other = pixel[None, :] + dy * width + dx
-        counted = inside & (here_valid != 0) & (tl.load(valid + other, mask=inside, other=0) != 0)
-        unlike = tl.zeros((TOGETHER, pixels), tl.float32)
-        for band in tl.static_range(bands):
-            colour = tl.load(colours + band * plane + pixel, mask=there, other=0.0)[None, :]
-            colour -= tl.load(colours + band * plane + other, mask=counted, other=0.0)
-            unlike += colour * colour
-        other_lse = tl.load(lse + other, mask=counted, other=0.0)[:, :, None]
-        apart = tl.zeros((TOGETHER, pixels, channels), tl.float32)
-        along = tl.zeros((TOGETHER, pixels, channels), tl.float32)
-        for first in range(0, classes, channels):
-            channel = first + tl.arange(0, channels)
-            known, across = (channel < classes)[None, :], channel[None, :] * per_channel
-            y = _softmax(logits, pixel[:, None] * per_pixel + across, there[:, None] & known, here_lse)[None, :, :]
-            met = other[:, :, None] * per_pixel + across[None, :, :]
-            gap = y - _softmax(logits, met, counted[:, :, None] & known[None, :, :], other_lse)
-            apart += gap * gap
-            along += gap * y
-        # Of pixels that do not count, logits may be anything.
-        squared = tl.where(counted, tl.sum(apart, 2), 0.0)
-        own = tl.where(counted, tl.sum(along, 2), 0.0)
-        alike = tl.where(counted, tl.exp(-0.5 * factor_x * unlike), 0.0)
-        near = alike * tl.exp(-0.5 * factor_y * squared)
-        rate = near * factor_y
+        valid_pair = pair_mask & (own_valid != 0) & (tl.load(valid + other, mask=pair_mask, other=0) != 0)
+        colour_distance = tl.zeros((PAIRS_PER_STEP, tile_p), tl.float32)
+        for colour_index in tl.static_range(num_colours):
+            colour = tl.load(colours + colour_index * num_p + pixel, mask=p_mask, other=0.0)[None, :]
+            colour -= tl.load(colours + colour_index * num_p + other, mask=valid_pair, other=0.0)
+            colour_distance += colour * colour
+        other_lse = tl.load(lse + other, mask=valid_pair, other=0.0)[:, :, None]
+        squared_gap = tl.zeros((PAIRS_PER_STEP, tile_p, tile_c), tl.float32)
+        gap_product = tl.zeros((PAIRS_PER_STEP, tile_p, tile_c), tl.float32)
+        for first in range(0, classes, tile_c):
+            channel = first + tl.arange(0, tile_c)
+            c_mask, c_offsets = (channel < classes)[None, :], channel[None, :] * stride_c
+            y = _softmax(logits, pixel[:, None] * stride_p + c_offsets, p_mask[:, None] & c_mask, own_lse)[None, :, :]
+            other_offsets = other[:, :, None] * stride_p + c_offsets[None, :, :]
+            gap = y - _softmax(logits, other_offsets, valid_pair[:, :, None] & c_mask[None, :, :], other_lse)
+            squared_gap += gap * gap
+            gap_product += gap * y
+        # The logits of pixels without a valid pair may be NaN or infinite.
+        distance = tl.where(valid_pair, tl.sum(squared_gap, 2), 0.0)
+        own_product = tl.where(valid_pair, tl.sum(gap_product, 2), 0.0)
+        colour_similarity = tl.where(valid_pair, tl.exp(-0.5 * factor_x * colour_distance), 0.0)
+        similarity = colour_similarity * tl.exp(-0.5 * factor_y * distance)
+        coef = similarity * factor_y
         if smooth:
-            total += alike - near
+            total += colour_similarity - similarity
         else:
-            total += near
-            rate = -rate
-        count += counted.to(tl.int32)
-        slot = pairs + (index * images + image) * plane + pixel[None, :]
-        tl.store(slot, rate, mask=there[None, :])
-        tl.store(slot + step, rate * own, mask=there[None, :])
+            total += similarity
+            coef = -coef
+        count += valid_pair.to(tl.int32)
+        slot = pairs + (index * images + image) * num_p + pixel[None, :]
+        tl.store(slot, coef, mask=p_mask[None, :])
+        tl.store(slot + stride_k, coef * own_product, mask=p_mask[None, :])
         # y_j·(y_j − y_i) = ‖y_i − y_j‖² − y_i·(y_i − y_j)
-        tl.store(slot + 2 * step, rate * (squared - own), mask=there[None, :])
+        tl.store(slot + 2 * stride_k, coef * (distance - own_product), mask=p_mask[None, :])
     program = image * tl.num_programs(0) + tl.program_id(0)
     tl.store(totals + program, tl.sum(tl.sum(total, 0), 0))
     tl.store(counts + program, tl.sum(tl.sum(count, 0), 0))
@@ -144,47 +145,47 @@ def _forward(
 
 @triton.jit
 def _backward(
-    logits, lse, pairs, scale, gradient, step, images, height, width, classes, per_image, per_channel, per_pixel,
-    out_per_image, out_per_channel, out_per_pixel, reach: tl.constexpr, pixels: tl.constexpr, channels: tl.constexpr,
+    logits, lse, pairs, scale, gradient, stride_k, images, height, width, classes, stride_b, stride_c, stride_p,
+    out_stride_b, out_stride_c, out_stride_p, radius: tl.constexpr, tile_p: tl.constexpr, tile_c: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of a tile of one image and some channels."""
+    """Compute the gradient of the logits of a tile of pixels of one image and of channels."""
     image = tl.program_id(2).to(tl.int64)
-    plane = height * width
-    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
-    channel = tl.program_id(1) * channels + tl.arange(0, channels)
-    there, known = pixel < plane, (channel < classes)[None, :]
-    logits += image * per_image
-    lse += image * plane
-    at = pixel[:, None] * per_pixel + channel[None, :] * per_channel
-    within = there[:, None] & known
-    y = _softmax(logits, at, within, tl.load(lse + pixel, mask=there, other=0.0)[:, None])
-    of_y = tl.zeros((pixels, channels), tl.float32)
-    along = tl.zeros((pixels,), tl.float32)
-    counted = tl.zeros((pixels,), tl.int1)
-    offsets = 2 * reach * (reach + 1)
-    for turn in range(0, 2 * offsets):
-        index, back = turn // 2, turn % 2
-        dy, dx = _offset(index, reach)
-        shift = (1 - 2 * back) * (dy * width + dx)
+    num_p = height * width
+    pixel = tl.program_id(0) * tile_p + tl.arange(0, tile_p)
+    channel = tl.program_id(1) * tile_c + tl.arange(0, tile_c)
+    p_mask, c_mask = pixel < num_p, (channel < classes)[None, :]
+    logits += image * stride_b
+    lse += image * num_p
+    offsets = pixel[:, None] * stride_p + channel[None, :] * stride_c
+    mask = p_mask[:, None] & c_mask
+    y = _softmax(logits, offsets, mask, tl.load(lse + pixel, mask=p_mask, other=0.0)[:, None])
+    grad_y = tl.zeros((tile_p, tile_c), tl.float32)
+    gap_product = tl.zeros((tile_p,), tl.float32)
+    in_pair = tl.zeros((tile_p,), tl.int1)
+    num_offsets = 2 * radius * (radius + 1)
+    for direction in range(0, 2 * num_offsets):
+        index, reverse = direction // 2, direction % 2
+        dy, dx = _pair_offset(index, radius)
+        shift = (1 - 2 * reverse) * (dy * width + dx)
         other = pixel + shift
-        inside = there & (other >= 0) & (other < plane)
-        # A pair's numbers are kept at its first pixel; they are zero where it leaves the image sideways.
-        slot = pairs + (index * images + image) * plane + pixel + back * shift
-        rate = tl.load(slot, mask=inside, other=0.0)
-        along += tl.load(slot + (1 + back) * step, mask=inside, other=0.0)
-        pair = rate != 0
-        counted |= pair
-        other_lse = tl.load(lse + other, mask=pair, other=0.0)[:, None]
-        met = _softmax(logits, at + shift * per_pixel, pair[:, None] & known, other_lse)
-        of_y += tl.where(pair[:, None], rate[:, None] * (y - met), 0.0)
-    # Of pixels that do not count, logits may be anything.
-    result = tl.where(counted[:, None], tl.load(scale) * (of_y - along[:, None]) * y, 0.0)
-    place = gradient + image * out_per_image + pixel[:, None] * out_per_pixel + channel[None, :] * out_per_channel
-    tl.store(place, result.to(gradient.dtype.element_ty), mask=within)
+        pair_mask = p_mask & (other >= 0) & (other < num_p)
+        # The numbers of a pair are stored at its first pixel; they are zero where the neighbour is outside the row.
+        slot = pairs + (index * images + image) * num_p + pixel + reverse * shift
+        coef = tl.load(slot, mask=pair_mask, other=0.0)
+        gap_product += tl.load(slot + (1 + reverse) * stride_k, mask=pair_mask, other=0.0)
+        has_gradient = coef != 0
+        in_pair |= has_gradient
+        other_lse = tl.load(lse + other, mask=has_gradient, other=0.0)[:, None]
+        other_y = _softmax(logits, offsets + shift * stride_p, has_gradient[:, None] & c_mask, other_lse)
+        grad_y += tl.where(has_gradient[:, None], coef[:, None] * (y - other_y), 0.0)
+    # The logits of pixels without a valid pair may be NaN or infinite.
+    result = tl.where(in_pair[:, None], tl.load(scale) * (grad_y - gap_product[:, None]) * y, 0.0)
+    out = gradient + image * out_stride_b + pixel[:, None] * out_stride_p + channel[None, :] * out_stride_c
+    tl.store(out, result.to(gradient.dtype.element_ty), mask=mask)
 
 
-class _Sums(torch.autograd.Function):
-    """Sum over all pairs and their number, with the gradient of the logits (B, C, s)."""
+class _PairSums(torch.autograd.Function):
+    """Sum of the loss over all pairs, and their number; gradients flow to the logits (B, C, s)."""
 
     @staticmethod
     def forward(
@@ -194,24 +195,24 @@ class _Sums(torch.autograd.Function):
         valid: Tensor,
         sigma_x: float,
         sigma_y: float,
-        reach: int,
+        radius: int,
         smooth: bool,
     ) -> tuple[Tensor, Tensor]:
-        images, classes, pixels = logits.shape
+        images, classes, num_p = logits.shape
         height, width = valid.shape[1:]
-        grid = (triton.cdiv(pixels, FORWARD.pixels), images)
-        lse = logits.new_empty((images, pixels), dtype=torch.float32)
-        _log_sums[grid](logits, lse, pixels, classes, *logits.stride(), **_as_given(FORWARD))
-        pairs = lse.new_empty((3, 2 * reach * (reach + 1), images, pixels))
+        grid = (triton.cdiv(num_p, FORWARD.tile_p), images)
+        lse = logits.new_empty((images, num_p), dtype=torch.float32)
+        _log_sum_exp[grid](logits, lse, num_p, classes, *logits.stride(), **_launch_options(FORWARD))
+        pairs = lse.new_empty((3, 2 * radius * (radius + 1), images, num_p))
         totals = lse.new_empty(grid)
         counts = lse.new_empty(grid, dtype=torch.int32)
         _forward[grid](
             logits, lse, colours, valid, pairs, totals, counts, pairs.stride(0), images, height, width, classes,
-            1 / sigma_x**2, 1 / sigma_y**2, *logits.stride(), reach=reach, smooth=smooth, bands=colours.shape[1],
-            **_as_given(FORWARD),
+            1 / sigma_x**2, 1 / sigma_y**2, *logits.stride(), radius=radius, smooth=smooth,
+            num_colours=colours.shape[1], **_launch_options(FORWARD),
         )  # fmt: skip
         ctx.save_for_backward(logits, lse, pairs)
-        ctx.size, ctx.reach = (height, width), reach
+        ctx.size, ctx.radius = (height, width), radius
         count = counts.sum()
         ctx.mark_non_differentiable(count)
         return totals.sum(), count
@@ -221,16 +222,16 @@ class _Sums(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         logits, lse, pairs = ctx.saved_tensors
         gradient = torch.empty_like(logits)
-        images, classes, pixels = logits.shape
-        _backward[(triton.cdiv(pixels, BACKWARD.pixels), triton.cdiv(classes, BACKWARD.channels), images)](
-            logits, lse, pairs, scale.float(), gradient, pairs.stride(0), images, *ctx.size, classes,
-            *logits.stride(), *gradient.stride(), reach=ctx.reach, **_as_given(BACKWARD),
+        images, classes, num_p = logits.shape
+        _backward[(triton.cdiv(num_p, BACKWARD.tile_p), triton.cdiv(classes, BACKWARD.tile_c), images)](
+            logits, lse, pairs, scale.float(), gradient, pairs.stride(0), images, *ctx.size, classes, *logits.stride(),
+            *gradient.stride(), radius=ctx.radius, **_launch_options(BACKWARD),
         )  # fmt: skip
         return gradient, None, None, None, None, None, None
 
 
-def _as_given(sizes: Sizes) -> dict[str, int]:
-    return {"pixels": sizes.pixels, "channels": sizes.channels, "num_warps": sizes.warps}
+def _launch_options(sizes: TileSizes) -> dict[str, int]:
+    return {"tile_p": sizes.tile_p, "tile_c": sizes.tile_c, "num_warps": sizes.warps}
 
 
 def pair_sums(
@@ -239,21 +240,22 @@ def pair_sums(
     valid: Tensor,
     sigma_x: float,
     sigma_y: float,
-    reach: int,
+    radius: int,
     form: Literal["smooth", "literal"],
 ) -> tuple[Tensor, Tensor]:
-    r"""Return the sum of L_cons over all pairs at most ``reach`` rows and columns apart, and their number.
+    r"""Return the sum of L_cons over all pairs at most ``radius`` rows and columns apart, and their number.
 
-    With y the softmax of the logits, a pair of valid pixels counts
+    With y the softmax of the logits, the loss of a pair of valid pixels is
 
         smooth:   exp(−‖x_i − x_j‖²/2σ_x²) · (1 − exp(−‖y_i − y_j‖²/2σ_y²))
         literal:  exp(−‖x_i − x_j‖²/2σ_x² − ‖y_i − y_j‖²/2σ_y²)
 
-    The sum is float32. Gradients flow to the logits alone, in their type and memory layout.
+    The sum is float32. Gradients flow to the logits only, in their dtype and memory layout.
+
     Shapes: logits (B, C, h, w) of at most 32 bits; x (B, 3, h, w); valid (B, h, w) bool.
     """
-    flat = logits.flatten(2)
-    seen = valid.contiguous().view(torch.uint8)
+    flat_logits = logits.flatten(2)
+    valid_bytes = valid.contiguous().view(torch.uint8)
     colours = x.detach().float().contiguous()
-    total, count = _Sums.apply(flat, colours, seen, sigma_x, sigma_y, reach, form == "smooth")
+    total, count = _PairSums.apply(flat_logits, colours, valid_bytes, sigma_x, sigma_y, radius, form == "smooth")
     return total, count

@@ -1,4 +1,4 @@
-"""How kernels go through the rows of a matrix (N, C), which is what a map in channels_last is."""
+"""Tiling of a matrix (N, C), such as a channels_last map (B·H·W, C), for kernels that work on rows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 import triton
 from torch import Tensor
 
-TILE = 4096
-"""Numbers of a tile."""
-PROGRAMS = 1024
-"""Programs that add up, about; fewer for each column where there are many columns."""
+TILE_SIZE = 4096
+"""Number of elements of a tile."""
+MAX_PROGRAMS = 1024
+"""Approximate largest number of programs of a reduction over rows, for all blocks of columns together."""
 
 
-class Rows(NamedTuple):
-    """A matrix, and the tiles that it is cut into."""
+class RowTiling(NamedTuple):
+    """The size of a matrix and of its tiles."""
 
     rows: int
     width: int
@@ -23,22 +23,22 @@ class Rows(NamedTuple):
 
     @property
     def tile(self) -> dict[str, int]:
-        """The size of a tile, as kernels take it."""
+        """The size of a tile as keyword arguments of a kernel."""
         return {"tile_rows": self.tile_rows, "tile_width": self.tile_width}
 
     @property
     def grid(self) -> tuple[int, int]:
-        """How many tiles there are, down and across."""
+        """Number of tiles along rows and columns: one program per tile."""
         return triton.cdiv(self.rows, self.tile_rows), triton.cdiv(self.width, self.tile_width)
 
     @property
-    def adders(self) -> tuple[int, int]:
-        """How many programs add up a column, each every n-th tile, and how many blocks of columns there are."""
+    def reduction_grid(self) -> tuple[int, int]:
+        """Number of programs per block of columns, each reducing every n-th tile of rows, and number of blocks."""
         tiles, blocks = self.grid
-        return min(tiles, max(PROGRAMS // blocks, 1)), blocks
+        return min(tiles, max(MAX_PROGRAMS // blocks, 1)), blocks
 
 
-def rows_of(x: Tensor, width: int, columns: int) -> Rows:
-    """Cut rows of a width into tiles of so many columns at most."""
-    wide = min(triton.next_power_of_2(width), columns)
-    return Rows(x.numel() // width, width, max(TILE // wide, 1), wide)
+def row_tiling(x: Tensor, width: int, max_columns: int) -> RowTiling:
+    """Return the tiling of x as rows of ``width`` elements, with tiles of at most ``max_columns`` columns."""
+    tile_width = min(triton.next_power_of_2(width), max_columns)
+    return RowTiling(x.numel() // width, width, max(TILE_SIZE // tile_width, 1), tile_width)

@@ -83,9 +83,9 @@ class DeviceWindows:
         size = windows[0].crop.size
         take: Callable[[Sequence[Tensor]], Tensor]
         if kernels.usable(windows[0].image):
-            from faircl.kernels.resample_windows import resample
+            from faircl.kernels.resample_windows import resample_bilinear
 
-            images = resample([one.image for one in windows], parameters.geometry, size, PAD_COLOUR)
+            images = resample_bilinear([one.image for one in windows], parameters.geometry, size, PAD_COLOUR)
             take = partial(_take_by_kernel, parameters.geometry, size)
         else:
             images = torch.stack([one.crop.sample(one.image) for one in windows])
@@ -137,10 +137,10 @@ class PackedWindows:
 
 def _take_by_kernel(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:
     """Sample regions (h, w) by nearest neighbour in one kernel: (B, size, size)."""
-    from faircl.kernels.resample_windows import take
+    from faircl.kernels.resample_windows import resample_nearest
 
     same = to_common_dtype(list(parts))
-    return take(same, geometry, size, _OUTSIDE[same[0].dtype])
+    return resample_nearest(same, geometry, size, _OUTSIDE[same[0].dtype])
 
 
 class _NearestPixels(NamedTuple):

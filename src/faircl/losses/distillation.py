@@ -1,6 +1,6 @@
-"""Distillation of logits: what the network says of old classes is kept close to what the old network said.
+"""Knowledge distillation: predictions of old classes stay close to those of the old network.
 
-All at network stride, where both networks speak; upsampling first would repeat every pixel stride² times.
+All losses are computed at network stride, without upsampling. K is the number of old classes.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ def distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
 
         L = − 1/N · Σ_i 1/K · Σ_{c<K} softmax(old)_{i,c} · log softmax(new restricted to K channels)_{i,c}
 
-    The mean over classes, 1/K, is how MiB's and PLOP's code writes it; published weights go with it.
-    Shapes: new (B, C, h, w) with C ≥ K; old (B, K, h, w); valid (B, h, w) bool, the N pixels that count.
+    The factor 1/K is that of the code of MiB and PLOP, and published loss weights assume it.
+
+    Shapes: new (B, C, h, w) with C ≥ K; old (B, K, h, w); valid (B, h, w) bool, which marks the N pixels.
     """
-    known = old.shape[1]
-    new, old = at_least_float32(new)[:, :known], at_least_float32(old)
+    old_classes = old.shape[1]
+    new, old = at_least_float32(new)[:, :old_classes], at_least_float32(old)
     return _mean(-(old.softmax(1) * new.log_softmax(1)).mean(1), valid)
 
 
 def unbiased_distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:
-    r"""Distillation where the old background may be any new class (MiB, Eqn 8-9).
+    r"""Distillation in which the old background includes all new classes (MiB, Eqn 8-9).
 
-    The old network calls pixels of new classes background, so its background is matched by that of the new network
-    together with all new classes:
+    The old network predicts background for pixels of new classes, so its background is compared with the sum of
+    background and new classes of the new network:
 
         L = − 1/N · Σ_i 1/K · Σ_{c<K} q_{i,c} · log p̂_{i,c},   q = softmax(old),   p = softmax(new),
         p̂_0 = p_0 + Σ_{c≥K} p_c,   p̂_c = p_c for 0 < c < K.
 
     Shapes as in ``distillation``; channel 0 is the background.
     """
-    known = old.shape[1]
+    old_classes = old.shape[1]
     new, old = at_least_float32(new), at_least_float32(old)
     log_p = new - new.logsumexp(1, keepdim=True)
-    background = torch.cat([log_p[:, :1], log_p[:, known:]], dim=1).logsumexp(1, keepdim=True)
-    matched = torch.cat([background, log_p[:, 1:known]], dim=1)
-    return _mean(-(old.softmax(1) * matched).mean(1), valid)
+    background = torch.cat([log_p[:, :1], log_p[:, old_classes:]], dim=1).logsumexp(1, keepdim=True)
+    log_p_old = torch.cat([background, log_p[:, 1:old_classes]], dim=1)
+    return _mean(-(old.softmax(1) * log_p_old).mean(1), valid)
 
 
 def binary_distillation(new: Tensor, old: Tensor, valid: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
-r"""L_class, the fairness objective, Eqn 6-7, in four readings.
+r"""L_class, the fairness objective, Eqn 6-7 of FairCL, in four variants.
 
-Eqn 6 weighs the loss of a pixel by q(y)/p(y), q uniform and p the class distribution; Eqn 7 takes the logarithm of
-that and prints L_class = 1/N · Σ log(q(y)/p(y)).
+Eqn 6 weights the loss of a pixel by q(y)/p(y), with q uniform and p the class distribution; Eqn 7 takes the logarithm
+and is printed as L_class = 1/N · Σ log(q(y)/p(y)).
 
-- ``importance`` is Eqn 6 before the logarithm: class weights on the segmentation loss.
-- ``adjust`` puts log(q/p) inside the likelihood: logits learn what is left once the prior is explained.
-- ``kl`` is KL(U ‖ p̂) of the predicted class histogram p̂: zero when predictions are uniform over classes.
-- ``literal`` is the printed average, −KL(p̂ ‖ U): minimising it makes predictions *less* uniform. It is kept to show
-  that; nobody should train with it.
+- ``importance`` is Eqn 6 before the logarithm: class weights of the segmentation loss.
+- ``adjust`` is logit adjustment: −log(q/p) is added to the logits in training, so that they do not learn the prior.
+- ``kl`` is KL(U ‖ p̂) of the predicted class histogram p̂: zero if predictions are uniform over classes.
+- ``literal`` is Eqn 7 as printed, −KL(p̂ ‖ U): minimising it makes predictions *less* uniform. It is kept for
+  comparison only.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from faircl.precision import at_least_float32_dtype
 
 
 def importance_weights(share: Tensor, gamma: float, clip: tuple[float, float]) -> Tensor:
-    """Return w_c = clip((q/p_c)^γ) / Σ_c p_c·clip((q/p_c)^γ), so that the mean weight over pixels is one.
+    """Return w_c = clip((q/p_c)^γ) / Σ_c p_c·clip((q/p_c)^γ), whose mean over pixels is one.
 
-    Shapes: share (K,), the class distribution p, summing to one; result (K,). A class that was never seen (p = 0)
-    gets the upper clip.
+    Shapes: share (K,), the class distribution p, with sum one; result (K,). For a class without pixels (p = 0) the
+    ratio is the upper clip.
     """
     ratio = (1 / (len(share) * share)).pow(gamma).clamp(*clip)
     return ratio / (share * ratio).sum()
 
 
 def logit_offset(share: Tensor, strength: float = 1.0, floor: float = 1e-6) -> Tensor:
-    """Return −strength·log(q/p_c), to be added to the logits in training; shapes (K,) to (K,)."""
+    """Return −strength·log(q/p_c), which is added to the logits in training; (K,) to (K,)."""
     return strength * torch.log(share.clamp_min(floor) * len(share))
 
 

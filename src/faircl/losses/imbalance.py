@@ -1,6 +1,6 @@
-"""Losses for rare classes, which any method may train with: class-balanced weights, Seesaw, tilted cross-entropy.
+"""Losses for rare classes, usable with any method: class-balanced weights, Seesaw, tilted cross-entropy.
 
-Weights by inverse frequency and offsets by the class prior are in ``fairness``; the focal factor is in
+Inverse-frequency weights and logit offsets by the class prior are in ``fairness``, the focal factor in
 ``cross_entropy``.
 """
 
@@ -14,16 +14,18 @@ from torch import Tensor
 
 from faircl.distributed import global_sum, global_sum_with_grad
 from faircl.labels import BACKGROUND, IGNORE
-from faircl.losses.by_image import by_image
-from faircl.losses.counting import count_labels
-from faircl.losses.cross_entropy import own_score
+from faircl.losses.cross_entropy import target_logit
+from faircl.losses.label_counts import count_labels
+from faircl.losses.upsampled_per_image import upsampled_per_image
 
 
 def effective_number_weights(count: Tensor, beta: float) -> Tensor:
     """Return w_c ∝ (1 − β) / (1 − β^{n_c}), mean one over classes (class-balanced loss, Cui et al., CVPR 2019).
 
-    n_c counts samples of class c; of pixels there are so many that β^n would be zero for every class and all weights
-    equal, so images are counted. Shapes: count (K,) to (K,); a class without an image counts as if it had one.
+    n_c is the number of images with class c, at least 1. With numbers of pixels β^{n_c} would be zero for every class
+    and all weights equal.
+
+    Shapes: count (K,) to (K,).
     """
     weight = (1 - beta) / (1 - beta ** count.double().clamp_min(1))
     return weight * len(weight) / weight.sum()
@@ -42,30 +44,33 @@ def pixel_seesaw(
         L_i = log Σ_c S_{y,c} · exp z_{i,c} − z_{i,y},   S_{y,y} = 1,   S_{y,c} = M_{y,c} · C_{i,c},
         M_{y,c} = min(1, N_c / N_y)^p,   C_{i,c} = max(1, σ_{i,c} / σ_{i,y})^q,
 
-    σ the softmax of z without gradient: a rare class is punished less by the pixels of a frequent one, unless it is
-    mistaken for it. Targets that stand for ``grouped`` channels do so as in ``upsampled_cross_entropy``, and punish
-    none of them. Logits are upsampled image by image, and again in backward.
+    with N_c the count of class c and σ the softmax of z without gradient. M reduces the penalty that pixels
+    of a frequent class put on a rare class; C restores it where the rare class has the higher score. ``grouped`` is
+    that of ``upsampled_cross_entropy``; S = 1 for all channels of the group. Logits are upsampled image by image, and
+    again in the backward pass.
 
     Shapes: logits (B, C, h, w); target (B, H, W) int64; log_count (C,), log N_c up to a constant.
     """
-    score = partial(_seesaw, log_count=log_count, mitigation=mitigation, compensation=compensation, grouped=grouped)
-    return by_image(score, logits, target)
+    pixel_loss = partial(
+        _seesaw, log_count=log_count, mitigation=mitigation, compensation=compensation, grouped=grouped
+    )
+    return upsampled_per_image(pixel_loss, logits, target)
 
 
 def _seesaw(
     logits: Tensor, target: Tensor, log_count: Tensor, mitigation: float, compensation: float, grouped: int
 ) -> Tensor:
-    """Return what ``pixel_seesaw`` does of logits (B, C, H, W) that have the size of the target."""
+    """Return ``pixel_seesaw`` for logits (B, C, H, W) of the size of the target."""
     label = target.where(target != IGNORE, 0)
-    own = own_score(logits, target, grouped)
+    target_score = target_logit(logits, target, grouped)
     with torch.no_grad():
-        ahead = logits - own[:, None]  # log σ_c − log σ_y
-        rarer = log_count[None, :, None, None] - log_count[label][:, None]
-        factor = mitigation * rarer.clamp_max(0) + compensation * ahead.clamp_min(0)
+        log_ratio = logits - target_score[:, None]  # log σ_c − log σ_y
+        log_count_ratio = log_count[None, :, None, None] - log_count[label][:, None]
+        factor = mitigation * log_count_ratio.clamp_max(0) + compensation * log_ratio.clamp_min(0)
         factor.scatter_(1, label[:, None], 0.0)
         if grouped > 0:
             factor[:, :grouped].masked_fill_((target == BACKGROUND)[:, None], 0.0)
-    return ((logits + factor).logsumexp(1) - own).where(target != IGNORE, 0.0)
+    return ((logits + factor).logsumexp(1) - target_score).where(target != IGNORE, 0.0)
 
 
 def tilted_mean(loss: Tensor, target: Tensor, tilt: float, classes: int) -> Tensor:
@@ -73,20 +78,21 @@ def tilted_mean(loss: Tensor, target: Tensor, tilt: float, classes: int) -> Tens
 
         L = 1/t · log( 1/A · Σ_{c present} exp(t · L_c) ),   L_c = mean of the loss over the pixels of c,
 
-    A the number of classes that the batch shows, over all processes: from the plain mean over classes (t → 0) to the
-    worst class (t → ∞). A batch without a valid pixel gives zero.
+    with A the number of classes present in the batch of all processes. t → 0 gives the mean over classes, t → ∞ the
+    loss of the worst class. The result is zero without a valid pixel.
+
     Shapes: loss (B, H, W), zero where the target (B, H, W) is IGNORE.
     """
-    label = target.where(target != IGNORE, classes).flatten()  # one row more, for what does not count
-    # In double precision: float32 cannot add up the pixels of a batch, nor tell small tilts from none.
+    label = target.where(target != IGNORE, classes).flatten()  # one row more, for pixels to ignore
+    # In double precision: float32 is too coarse for the sum over a batch and for small tilts.
     total = loss.new_zeros(classes + 1, dtype=torch.float64).index_add(0, label, loss.flatten().double())[:-1]
     count = global_sum(count_labels(label, classes + 1)[:-1])
     mean = global_sum_with_grad(total) / count.clamp_min(1)
     present = (count > 0).double()
-    number = present.sum().clamp_min(1)
-    middle = (mean * present).sum() / number
-    # exp(t·(L_c − middle)) − 1 keeps what a small tilt adds; a class that is far above is kept from overflowing.
-    top = (tilt * (mean - middle).masked_fill(count == 0, -math.inf)).max().clamp_min(0).detach()
-    excess = (torch.expm1(tilt * (mean - middle) - top) * present).sum() / number
-    tilted = middle + (top + torch.log1p(excess)) / tilt
+    num_present = present.sum().clamp_min(1)
+    mean_over_classes = (mean * present).sum() / num_present
+    # expm1 around the mean is precise for small tilts; the shift by the maximum prevents overflow for large ones.
+    shift = (tilt * (mean - mean_over_classes).masked_fill(count == 0, -math.inf)).max().clamp_min(0).detach()
+    excess = (torch.expm1(tilt * (mean - mean_over_classes) - shift) * present).sum() / num_present
+    tilted = mean_over_classes + (shift + torch.log1p(excess)) / tilt
     return tilted.to(loss.dtype)

@@ -1,7 +1,7 @@
 """Log-sum-exp of the upsampled logits of every pixel, and the score of its target.
 
-The upsampled logits of a batch are never stored. Where ``faircl.kernels`` run they exist in registers only; elsewhere
-those of one image exist at a time. Results are the same up to rounding.
+The upsampled logits of a batch are never stored: the Triton kernels of ``faircl.kernels.upsampled_logits`` compute them
+in registers, and the plain path those of one image at a time. Results are the same up to rounding.
 """
 
 from __future__ import annotations
@@ -24,77 +24,81 @@ def pixel_scores(
     r"""Return log Σ_c exp z_{i,c} and s_i of every pixel, z = up(logits) + offset; both (B, H, W), at least float32.
 
     s_i = z_{i,y_i}, or log Σ_{c<k} exp z_{i,c} where y_i is background and k = ``grouped`` > 0; zero where y_i is
-    IGNORE. Gradients flow to the logits alone: backward upsamples again.
+    IGNORE. Gradients flow to the logits only; the backward pass upsamples them again.
+
     Shapes: logits (B, C, h, w) of any float type; target (B, H, W) int64; offset (C,).
     """
     if kernels.usable(logits):
         from faircl.kernels import upsampled_logits
 
         return upsampled_logits.pixel_scores(logits, target, offset, grouped)
-    return scores_by_image(logits, target, offset, grouped)
+    return pixel_scores_per_image(logits, target, offset, grouped)
 
 
-def scores_by_image(
+def pixel_scores_per_image(
     logits: Tensor, target: Tensor, offset: Tensor | None = None, grouped: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Return what ``pixel_scores`` does, image by image in plain torch."""
+    """Return ``pixel_scores``, computed image by image in plain torch."""
     if len(logits) == 0:
-        nothing = at_least_float32(logits.sum()).expand(target.shape)
-        return nothing, nothing
-    found: tuple[Tensor, Tensor] = _Scores.apply(logits, target, offset, grouped)
-    return found
+        empty = at_least_float32(logits.sum()).expand(target.shape)
+        return empty, empty
+    scores: tuple[Tensor, Tensor] = _PixelScores.apply(logits, target, offset, grouped)
+    return scores
 
 
-class _Scores(torch.autograd.Function):
+class _PixelScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> tuple[Tensor, Tensor]:
-        parts = [_of_image(logits[k], target[k], offset, grouped) for k in range(len(logits))]
-        lse, own = (torch.stack(part) for part in zip(*parts, strict=True))
-        ctx.save_for_backward(logits, target, lse, own, *(() if offset is None else (offset,)))
+        parts = [_image_scores(logits[b], target[b], offset, grouped) for b in range(len(logits))]
+        lse, score = (torch.stack(part) for part in zip(*parts, strict=True))
+        ctx.save_for_backward(logits, target, lse, score, *(() if offset is None else (offset,)))
         ctx.grouped = grouped
-        return lse, own
+        return lse, score
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, target, lse, own, *rest = ctx.saved_tensors
+        logits, target, lse, score, *offsets = ctx.saved_tensors
         grad = torch.empty_like(logits)
-        for k in range(len(logits)):
-            z = _upsampled(logits[k], target.shape[-2:], rest[0] if rest else None)
-            given, given_own = (gradient[k] for gradient in gradients)
-            # hit_c · g_own, where hit is the one channel of the target or the share of each in its group
-            valid = target[k] != IGNORE
-            label = target[k].where(valid, 0)[None]
-            shared = torch.zeros_like(z)
-            single = valid if ctx.grouped == 0 else valid & (target[k] != BACKGROUND)
-            shared.scatter_(0, label, (given_own * single)[None].to(z))
+        for b in range(len(logits)):
+            z = _upsampled(logits[b], target.shape[-2:], offsets[0] if offsets else None)
+            grad_lse, grad_score = (gradient[b] for gradient in gradients)
+            # The gradient of the score by z: one at the channel of the target, or the softmax within the group.
+            valid = target[b] != IGNORE
+            label = target[b].where(valid, 0)[None]
+            score_gradient = torch.zeros_like(z)
+            one_channel = valid if ctx.grouped == 0 else valid & (target[b] != BACKGROUND)
+            score_gradient.scatter_(0, label, (grad_score * one_channel)[None].to(z))
             if ctx.grouped > 0:
-                together = (valid & ~single).to(z) * given_own
-                shared[: ctx.grouped] += torch.exp(z[: ctx.grouped] - own[k]) * together
-            dense = z.sub_(lse[k]).exp_().mul_(given).add_(shared)
-            grad[k] = _gathered(dense, logits.shape[1:])
+                group_gradient = (valid & ~one_channel).to(z) * grad_score
+                score_gradient[: ctx.grouped] += torch.exp(z[: ctx.grouped] - score[b]) * group_gradient
+            grad_upsampled = z.sub_(lse[b]).exp_().mul_(grad_lse).add_(score_gradient)
+            grad[b] = _downsample_gradient(grad_upsampled, logits.shape[1:])
         return grad, None, None, None
 
 
-def _gathered(dense: Tensor, shape: torch.Size) -> Tensor:
-    """Gradient (C, h, w) of logits from that of upsampled ones (C, H, W); repeatable where torch was asked to be."""
+def _downsample_gradient(grad_upsampled: Tensor, shape: torch.Size) -> Tensor:
+    """Return the gradient (C, h, w) of logits from that of upsampled logits (C, H, W).
+
+    It is deterministic if torch's deterministic algorithms are enabled.
+    """
     if not torch.are_deterministic_algorithms_enabled():
-        sizes = [*dense.shape[1:]], [1, *shape]
-        gathered: Tensor = torch.ops.aten.upsample_bilinear2d_backward(dense[None], *sizes, False)[0]
-        return gathered
+        sizes = [*grad_upsampled.shape[1:]], [1, *shape]
+        grad: Tensor = torch.ops.aten.upsample_bilinear2d_backward(grad_upsampled[None], *sizes, False)[0]
+        return grad
     with torch.enable_grad():
-        small = dense.new_zeros(shape, requires_grad=True)
-        return torch.autograd.grad(_upsampled(small, dense.shape[1:], None), small, dense)[0]
+        logits = grad_upsampled.new_zeros(shape, requires_grad=True)
+        return torch.autograd.grad(_upsampled(logits, grad_upsampled.shape[1:], None), logits, grad_upsampled)[0]
 
 
-def _of_image(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> tuple[Tensor, Tensor]:
-    """Both scores of an image, (H, W)."""
+def _image_scores(logits: Tensor, target: Tensor, offset: Tensor | None, grouped: int) -> tuple[Tensor, Tensor]:
+    """Return both scores of one image, (H, W) each."""
     z = _upsampled(logits, target.shape, offset)
     valid = target != IGNORE
-    own = z.gather(0, target.where(valid, 0)[None])[0]
+    score = z.gather(0, target.where(valid, 0)[None])[0]
     if grouped > 0:
-        own = own.where(target != BACKGROUND, z[:grouped].logsumexp(0))
-    return z.logsumexp(0), own.where(valid, 0.0)
+        score = score.where(target != BACKGROUND, z[:grouped].logsumexp(0))
+    return z.logsumexp(0), score.where(valid, 0.0)
 
 
 def _upsampled(logits: Tensor, size: torch.Size, offset: Tensor | None) -> Tensor:

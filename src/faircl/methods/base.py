@@ -1,7 +1,7 @@
 """The method contract: what a continual method is given, and what it must return.
 
 A method turns a batch and the network's output into named loss terms. It never calls backward, never steps an
-optimiser, never touches a device, a file or a logger; the engine does.
+optimiser, never moves a network, writes a file or logs; the engine does.
 """
 
 from __future__ import annotations

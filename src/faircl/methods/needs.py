@@ -15,7 +15,7 @@ class Needs:
     words: str = "nothing but the step's labels"
     """All needs in one phrase, as ``faircl methods`` shows them."""
     stages: bool = False
-    """``SegOutput.stages``: a loss, a target or a statistic reads the backbone's feature maps."""
+    """``SegOutput.stages``: losses, targets or statistics read the backbone's feature maps; empty unless declared."""
     attentions: bool = False
     """``SegOutput.attentions``: the network must have attentions."""
     memory: bool = False

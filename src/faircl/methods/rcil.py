@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from faircl.errors import UserError
 from faircl.loading.batch import Batch
 from faircl.losses.pod import like_old_logits
-from faircl.losses.pooled import channel_pooled, spatial_pooled
+from faircl.losses.pooled_distillation import channel_pooled, spatial_pooled
 from faircl.methods.base import StepContext, Terms
 from faircl.methods.mib import MiB, MiBConfig
 from faircl.models.parallel_branches import TwoBranches, find_conv_groups, second_state_keys
@@ -81,15 +81,15 @@ class RCIL(MiB):
 
     def __init__(self, config: RCILConfig, model: Segmenter) -> None:
         super().__init__(config, model)
-        self.units = find_conv_groups(model)
-        if not self.units:
+        self.conv_groups = find_conv_groups(model)
+        if not self.conv_groups:
             raise UserError(
                 f"Method 'rcil' doubles 3×3 convolutions, but network '{model.name}' as configured has none; choose "
                 "small, deeplabv3, deeplabv3plus, segformer or another backbone of timm."
             )
-        self._open: TwoBranches | None = None
+        self._branches: TwoBranches | None = None
         self.kept = nn.Module()
-        for name in second_state_keys(model, self.units) if config.branch == "kept" else ():
+        for name in second_state_keys(model, self.conv_groups) if config.branch == "kept" else ():
             self.kept.register_buffer(_flat(name), torch.zeros(0))
 
     def step0_key(self) -> dict[str, object]:
@@ -108,18 +108,22 @@ class RCIL(MiB):
         """Grow the classifier, then split convolutions into two branches."""
         super().begin_step(context)
         later = context.step > 0
-        self._open = TwoBranches(context.model, self.units, frozen=later, seed=context.seed, step=context.step)
+        self._branches = TwoBranches(
+            context.model, self.conv_groups, frozen=later, seed=context.seed, step=context.step
+        )
         if later and self.config.branch == "kept":
-            self._open.load_second_state({name: getattr(self.kept, _flat(name)) for name in self._open.second_state()})
-            self._keep({name: torch.zeros(0) for name in self._open.second_state()})
+            self._branches.load_second_state(
+                {name: getattr(self.kept, _flat(name)) for name in self._branches.second_state()}
+            )
+            self._keep({name: torch.zeros(0) for name in self._branches.second_state()})
 
     def end_step(self, context: StepContext) -> None:
         """Fold the branches into the plain network."""
-        assert self._open is not None, "a step begins before it ends"
+        assert self._branches is not None, "a step begins before it ends"
         if self.config.branch == "kept":
-            self._keep(self._open.second_state())
-        self._open.fold()
-        self._open = None
+            self._keep(self._branches.second_state())
+        self._branches.fold()
+        self._branches = None
 
     def _keep(self, state: dict[str, Tensor]) -> None:
         for name, value in state.items():

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from faircl.loading.batch import Batch
-from faircl.losses.latent import class_sums
-from faircl.losses.similarity import class_similarity, similarity_distillation
+from faircl.losses.latent_space import class_sums
+from faircl.losses.similarity_distillation import class_similarity, similarity_distillation
 from faircl.methods.base import StepContext, Terms
 from faircl.methods.class_means import ClassMeans
 from faircl.methods.feature_grid import to_stride

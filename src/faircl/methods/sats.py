@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faircl.errors import UserError
 from faircl.loading.batch import Batch
-from faircl.losses.attention import attention_transfer, stage_ends
+from faircl.losses.attention_transfer import attention_transfer, stage_ends
 from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.methods.balance import Balance
 from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms

@@ -15,7 +15,7 @@ from faircl.config.components import Init
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
 from faircl.loading.batch import Batch
 from faircl.losses.distillation import distillation, unbiased_distillation
-from faircl.losses.latent import attraction, class_sums, matching, repulsion, sparsity
+from faircl.losses.latent_space import attraction, class_sums, matching, repulsion, sparsity
 from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms
 from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput

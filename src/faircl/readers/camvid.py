@@ -110,8 +110,8 @@ def open_camvid(root: str | Path, images: ImageReading = RGB) -> CamVidData | Se
     segnet = any(os.path.isdir(folder / f"{split}annot") for split in SPLITS)
     if original == segnet:
         found = f"holds both {LABELS}/ and SegNet's folders" if original else "is not CamVid"
-        mend = "set data.root to a folder with one of the two" if original else f"{_EXPECTED} in it"
-        raise UserError(f"Data folder {folder} {found}; {mend}.")
+        remedy = "set data.root to a folder with one of the two" if original else f"{_EXPECTED} in it"
+        raise UserError(f"Data folder {folder} {found}; {remedy}.")
     return CamVidData(folder, images) if original else SegNetCamVidData(folder, images)
 
 

@@ -216,7 +216,7 @@ def _from_numbers(cell: Any, source: Path) -> Mask:
     except (TypeError, ValueError):  # rows of different lengths, or not numbers
         numbers = np.array([], np.int64)
     if numbers.ndim != 2 or not numbers.size or numbers.min() < 0 or numbers.max() > IGNORE:
-        raise UserError(f"Mask {source} is not rows of equally many numbers from 0 to {IGNORE}; mend the label column.")
+        raise UserError(f"Mask {source} is not rows of equally many numbers from 0 to {IGNORE}; fix the label column.")
     return numbers.astype(np.uint16)
 
 

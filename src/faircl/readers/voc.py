@@ -116,10 +116,10 @@ class VocData(FileData):
 
     def _missing_masks(self, split: str, ids: list[str]) -> str:
         folder = AUGMENTED_MASKS if split == AUGMENTED else OWN_MASKS
-        mend = "make them with 'faircl data prepare voc'" if split == AUGMENTED else "unpack the devkit again"
+        remedy = "make them with 'faircl data prepare voc'" if split == AUGMENTED else "unpack the devkit again"
         return (
             f"List {split}.txt of {self.root} has {describe_missing(ids, 'id', 'no mask')}; expected "
-            f"{self.root / folder / ids[0]}.png: {mend}, or take the ids out of the list."
+            f"{self.root / folder / ids[0]}.png: {remedy}, or take the ids out of the list."
         )
 
 

@@ -59,7 +59,7 @@ def prepare_voc(root: Path, sbd: Path, reporter: Reporter) -> dict[str, int]:
         _move(part, masks, augmented)
     except OSError as error:
         raise UserError(
-            f"Cannot write {masks}: {error.strerror or error}; nothing was kept, so mend it and prepare again."
+            f"Cannot write {masks}: {error.strerror or error}; nothing was kept, so fix it and prepare again."
         ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)

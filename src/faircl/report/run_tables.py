@@ -24,7 +24,7 @@ _MEASURES = (
 
 
 def step_table(run: Run) -> Table:
-    """One row per step: group means, fairness, mean forgetting of the old classes, speed of the evaluation."""
+    """One row per step: group means, fairness, mean forgetting of the old classes, training speed."""
     rows: list[list[Value]] = []
     for k, metrics in enumerate(run.steps):
         lost = forgetting(run.steps[: k + 1]).mean

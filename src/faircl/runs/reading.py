@@ -1,4 +1,4 @@
-"""Reading the files of a run folder; a damaged file is a sentence."""
+"""Reading the files of a run folder; a damaged file raises a UserError."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The label table of a step: the lookup from a data set's raw ids to labels of the network.
 
-`Scenario.train_table` and `Scenario.test_table` choose which ids are labelled at a step; `faircl.labels.apply_table`
-applies the table to a mask.
+`Scenario.train_table` and `Scenario.test_table` choose which ids are labelled at a step. `loading.step_dataset` applies
+the table to training windows, `loading.whole_images` to whole images. Images of a replay memory have a table of their
+own: `replay_memory.combined_label_table`.
 """
 
 from __future__ import annotations

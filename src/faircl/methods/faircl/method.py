@@ -38,8 +38,10 @@ REFERENCE_WIDTH = 256  # the embedding width that the paper's margin of 10 was s
 class FairCL(Method):
     """The paper's method; every reading of it is a hyper-parameter.
 
-    To add a loss, give FairCLConfig a weight, write a method that returns the term, a scalar tensor, and add their
-    product to the terms in ``losses``.
+    To add a loss, give FairCLConfig a weight, write a function in faircl/losses that returns a scalar, and add their
+    product to the terms in ``losses``. If it reads ``out.stages`` or ``old``, extend ``needs`` or ``needs_teacher``; if
+    the first step does not depend on its weight, name that in ``step0_key``. Do not keep ``out.embedding`` beyond an
+    update without a copy: a replayed network overwrites it.
 
     On domain steps no class is added and none is hidden: (1) prototypes move on slowly from their values, or stay as
     anchors; without a background class there is no p_0 to move; (2) p is taken over all domains so far; (3) every pixel
@@ -75,7 +77,10 @@ class FairCL(Method):
     # The loss
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
-        """Return L_seg, λ_cluster·L_cluster, λ_class·L_class and λ_cons·L_cons, without those of weight 0."""
+        """Return the terms whose weight is not 0.
+
+        Two readings of L_class, ``importance`` and ``adjust``, act inside L_seg; the others are a term of their own.
+        """
         c = self.config
         terms = {"seg": self._segmentation(batch, out, targets)}
         if c.lambda_cluster > 0:
@@ -124,7 +129,7 @@ class FairCL(Method):
         return loss * seen
 
     def _consistency(self, batch: Batch, out: SegOutput) -> Tensor:
-        """L_cons (Eqn 15-16)."""
+        """L_cons (Eqn 14-15)."""
         c = self.config
         valid = valid_pixels(batch, out.logits.shape[-2:])
         return consistency_loss(batch.image, out.logits, valid, c.sigma_x, c.sigma_y, c.window, c.consistency)

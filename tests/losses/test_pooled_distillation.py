@@ -6,7 +6,7 @@ import pytest
 import torch
 from loop_losses import grad_ok, nested
 
-from faircl.losses.pooled import WINDOWS, channel_pooled, spatial_pooled
+from faircl.losses.pooled_distillation import WINDOWS, channel_pooled, spatial_pooled
 
 
 def loop_spatial(new, old, windows=WINDOWS):
@@ -61,7 +61,7 @@ def test_spatial_on_a_map_larger_than_its_windows():
 
 @pytest.mark.parametrize("side", WINDOWS)
 def test_spatial_is_average_pooling(side):
-    """As torch pools with half a window of zeros, which count, around the map."""
+    """Equals torch's average pooling with zero padding of half a window, which counts."""
     new, old = maps((2, 3, 13, 30))
     planes = [torch.nn.functional.avg_pool2d(x.square(), side, stride=1, padding=side // 2) for x in (new, old)]
     assert planes[0].shape[-2:] == (14, 31)
@@ -80,7 +80,7 @@ def test_by_hand():
     new, old = torch.tensor([1.0, 2.0, 3.0])[None, :, None, None], torch.zeros(1, 3, 1, 1)
     # Squares 1, 4, 9; sums of neighbours 5, 14, 13.
     assert channel_pooled(new, old).item() == pytest.approx(math.sqrt(5**2 + 14**2 + 13**2) / 3)
-    # Of the four windows around the one pixel every one sees it.
+    # All four windows contain the only pixel.
     assert spatial_pooled(new, old, (4,)).item() == pytest.approx(math.sqrt(4 * (1 + 16 + 81)) / 16)
 
 

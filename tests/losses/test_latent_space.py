@@ -1,4 +1,4 @@
-"""SDR's terms against plain loops over pixels, classes and channels."""
+"""The losses of SDR against plain loops over pixels, classes and channels."""
 
 import math
 
@@ -8,7 +8,7 @@ from loop_losses import distance, grad_ok, nested
 from processes import start
 
 from faircl.labels import IGNORE, UNLABELLED
-from faircl.losses.latent import attraction, class_sums, matching, repulsion, sparsity
+from faircl.losses.latent_space import attraction, class_sums, matching, repulsion, sparsity
 
 CLASSES, WIDTH = 5, 6
 READY = torch.tensor([False, True, True, True, True])

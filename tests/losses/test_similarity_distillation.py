@@ -1,4 +1,4 @@
-"""Similarity of classes, and the distillation that it weighs, against plain loops."""
+"""Class similarity, and the distillation weighted by it, against plain loops."""
 
 import math
 
@@ -10,7 +10,7 @@ from processes import start
 from faircl.distributed import global_sum, rank_slice, world_size
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.losses.distillation import distillation
-from faircl.losses.similarity import class_similarity, similarity_distillation
+from faircl.losses.similarity_distillation import class_similarity, similarity_distillation
 
 
 def draw(*shape, seed=0):
@@ -62,7 +62,7 @@ def test_classes_of_equal_similarity_are_all_kept(known):
 def test_without_prototypes_nothing_is_similar():
     found = class_similarity(draw(2, 3), torch.zeros(4, 3).double(), torch.zeros(4, dtype=torch.bool), 1.0)
     assert found.tolist() == [[0] * 4] * 2
-    # A class that the batch lacks has a mean of zeros: all alike, and no NaN.
+    # The mean of an absent class is zero: all similarities are equal, without NaN.
     found = class_similarity(torch.zeros(1, 3), draw(4, 3).float(), torch.ones(4, dtype=torch.bool), 1.0)
     assert found[0].tolist() == pytest.approx([0.25] * 4)
 
@@ -120,7 +120,7 @@ def test_equal_similarities_are_plain_distillation():
 
 
 def test_shapes_are_checked():
-    with pytest.raises(ValueError, match="one similarity per old class is needed, found 2 for 3 channels"):
+    with pytest.raises(ValueError, match="expected one similarity per old class, found 2 for 3 channels"):
         similarity_distillation(draw(1, 4, 2, 2), draw(1, 3, 2, 2), torch.zeros(1, 2, 2).long(), draw(1, 2))
 
 

@@ -1,4 +1,4 @@
-"""Losses image by image against the same on the whole batch: values, gradients, and how much is there at a time."""
+"""Losses image by image against the same losses of the whole batch: values, gradients, memory."""
 
 from functools import partial
 
@@ -11,14 +11,14 @@ from torch.utils._pytree import tree_leaves
 
 from faircl.labels import IGNORE
 from faircl.losses import binary, cross_entropy, imbalance
-from faircl.losses.by_image import by_image
+from faircl.losses.upsampled_per_image import upsampled_per_image
 from faircl.upsampling import upsampled
 
 CLASSES = 5
 LOG_COUNT = torch.tensor([7.0, 3.0, 5.0, 0.0, 1.0]).double()
 SCORES = {
-    "binary": binary._plain,
-    "focal": partial(binary._focal, gamma=1.5),
+    "binary": binary._binary_cross_entropy,
+    "focal": partial(binary._focal_binary_cross_entropy, gamma=1.5),
     "seesaw": partial(imbalance._seesaw, log_count=LOG_COUNT, mitigation=0.8, compensation=2.0, grouped=0),
     "grouped seesaw": partial(imbalance._seesaw, log_count=LOG_COUNT, mitigation=0.8, compensation=2.0, grouped=3),
 }
@@ -34,7 +34,7 @@ each_loss = pytest.mark.parametrize("name", LOSSES)
 
 @pytest.fixture(autouse=True)
 def none_is_small(monkeypatch):
-    monkeypatch.setattr(cross_entropy, "LARGE", -1)
+    monkeypatch.setattr(cross_entropy, "MAX_CPU_LOGITS", -1)
 
 
 def case(batch=3, small=(3, 4), large=(7, 9), dtype=torch.float64):
@@ -177,13 +177,13 @@ def test_a_score_sees_one_image_at_a_time_once_forward_and_once_backward():
         seen.append((large.shape, label[0, 0, 0].item()))
         return large.square().sum(1) * (label != IGNORE)
 
-    values = by_image(score, logits, target)
+    values = upsampled_per_image(score, logits, target)
     forward = [((1, CLASSES, 7, 9), label) for label in target[:, 0, 0].tolist()]
     assert seen == forward
     values.sum().backward()
     assert sorted(seen) == sorted(2 * forward)
     with torch.no_grad():
-        assert torch.equal(by_image(score, logits, target), values)
+        assert torch.equal(upsampled_per_image(score, logits, target), values)
     assert len(seen) == 9
 
 
@@ -199,8 +199,8 @@ def test_a_batch_of_nothing(name):
 def test_a_cpu_takes_small_batches_at_once(name, monkeypatch):
     logits, target = case()
     expected, slope = with_gradient(LOSSES[name], logits, target)
-    monkeypatch.setattr(cross_entropy, "LARGE", target.numel() * CLASSES)
-    monkeypatch.setattr("faircl.losses.by_image._ByImage", None)
+    monkeypatch.setattr(cross_entropy, "MAX_CPU_LOGITS", target.numel() * CLASSES)
+    monkeypatch.setattr("faircl.losses.upsampled_per_image._UpsampledPerImage", None)
     values, gradient = with_gradient(LOSSES[name], logits, target)
     assert torch.allclose(values, expected, rtol=0, atol=1e-10)
     assert torch.allclose(gradient, slope, rtol=0, atol=1e-10)
