@@ -25,6 +25,7 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
+    "|": r"\textbar{}",
     ">": r"\textgreater{}",
     MISSING: "--",
     "[": "{[}",  # at the start of a row it would be read as an option of the line break before it
@@ -78,8 +79,12 @@ class Column(NamedTuple):
         if is_missing(value) or isinstance(value, str | None) or self.kind == "number":
             return show(value, self.digits)
         if self.kind == "scientific":
-            return f"{value:.{self.digits}e}"
-        return f"{value:.{self.digits}%}" if self.kind == "percent" else f"{show(float(value), self.digits)}×"
+            return f"{value + 0.0:.{self.digits}e}"  # + 0.0 turns -0.0 into 0.0
+        return (
+            f"{round(value, self.digits + 2) + 0.0:.{self.digits}%}"
+            if self.kind == "percent"
+            else f"{show(float(value), self.digits)}×"
+        )
 
 
 class Cell(NamedTuple):
@@ -278,7 +283,7 @@ def _html_class(number: bool, best: bool = False) -> str:
 
 
 def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*<>\[\]|&])", r"\\\1", one_line(text))
+    return re.sub(r"([\\`*_~$<>\[\]|&])", r"\\\1", one_line(text))
 
 
 def _latex(text: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from faircl.registry import READERS
 
-STATS = {"data", "split", "images", "void_share", "classes", "entropy", "major", "minor"}
+STATS = {"data", "split", "images", "ignored_share", "classes", "entropy", "major", "minor"}
 
 
 def parsed(result, code: int = 0):
@@ -51,7 +51,7 @@ def test_list_of_an_unknown_one(refused):
 def test_stats(cli, street):
     found = parsed(cli("data", "stats", "--data", "folder", "--root", street, "--json"))
     assert set(found) == STATS
-    assert (found["data"], found["split"], found["images"], found["void_share"]) == ("folder", "train", 24, 0)
+    assert (found["data"], found["split"], found["images"], found["ignored_share"]) == ("folder", "train", 24, 0)
     assert [c["id"] for c in found["classes"]] == list(range(11))
     assert set(found["classes"][0]) == {"id", "name", "pixels", "images", "share"}
     assert sum(c["share"] for c in found["classes"]) == pytest.approx(1)

@@ -5,7 +5,7 @@ import yaml
 
 from faircl.config.recipes import recipe_names, recipe_tree
 from faircl.config.run import RunConfig, load_config, parse_config
-from faircl.errors import UserError
+from faircl.errors import RenamedSetting, UserError
 
 MINIMAL = {"data": "scenes", "model": "small", "method": "finetune"}
 
@@ -60,7 +60,7 @@ def test_defaults_fill_a_minimal_configuration():
     "settings",
     [
         ["scenario.task=[[road, 3], [car]]", "seed=7", "optim.later_lr=0.001", "train.scale=[0.9, 1.1]"],
-        ["data={name: folder, root: some/where, void_colour: [1, 2, 3]}", "optim.parts.backbone=0"],
+        ["data={name: folder, root: some/where, ignore_colour: [1, 2, 3]}", "optim.parts.backbone=0"],
         ["scenario.order=random:3", "method.clip=[0.5, 2]", "method.fairness=kl", "model.dropout=0.25"],
     ],
 )
@@ -162,3 +162,12 @@ def test_set_without_key_or_value(bad):
 
 def test_set_with_broken_yaml():
     assert "expected YAML" in message(load_config, "demo", ["train.scale=[1, 2"])
+
+
+def test_names_before_void_became_ignore_are_accepted_for_a_version():
+    with pytest.warns(RenamedSetting, match=r"data\.void_colour is now called data\.ignore_colour"):
+        config = load_config("folder", ["data.root=x", "data.void_colour=[1, 2, 3]"])
+    assert config.data.ignore_colour == (1, 2, 3)
+    with pytest.warns(RenamedSetting, match=r"data\.void is now called data\.ignore_value"):
+        config = load_config("folder", ["data={name: huggingface, path: x, void: 7}"])
+    assert config.data.ignore_value == 7

@@ -85,7 +85,7 @@ def test_unknown_part(setting, words):
         ("method.gamma=-1", ["method.gamma", "greater than or equal to 0"]),
         ("model.width=0", ["model.width", "greater than or equal to 4"]),
         ("model.width=6", ["model.width", "multiple of 4", "found 6"]),
-        ("data.void_colour=3", ["void_colour"]),
+        ("data.ignore_colour=3", ["ignore_colour"]),
         ("method=null", ["method"]),
         ("method=[1]", ["method"]),
         ("optim.lr=.inf", ["optim.lr", "finite"]),

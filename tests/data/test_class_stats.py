@@ -70,7 +70,7 @@ def test_only_void():
 def test_json():
     stats, _ = stats_of([3, 0, 1])
     found = stats.to_json()
-    assert set(found) == {"images", "void_share", "classes", "entropy", "major", "minor"}
+    assert set(found) == {"images", "ignored_share", "classes", "entropy", "major", "minor"}
     assert found["classes"][0] == {"id": 0, "name": "c0", "pixels": 3, "images": 1, "share": 0.75}
     assert (found["major"], found["minor"]) == (["c0"], ["c2", "c1"])
     assert [c["step"] for c in stats.to_json({0: 0, 2: 1})["classes"]] == [0, None, 1]

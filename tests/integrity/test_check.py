@@ -147,11 +147,11 @@ def test_jpeg_masks(root):
 
 def test_void_masks_and_empty_classes(root):
     save_mask(root, np.full((2, 3), 255, np.uint8))
-    the_one(check(root), "void-mask", "masks/train/a.png")
+    the_one(check(root), "ignored-mask", "masks/train/a.png")
     for name in "cd":
         save_mask(root, MASK % 2, f"test/{name}")
     first, second = check(root).findings
-    assert (first.kind, second.kind, second.severity) == ("void-mask", "empty-class", "warning")
+    assert (first.kind, second.kind, second.severity) == ("ignored-mask", "empty-class", "warning")
     assert (second.split, second.file) == ("test", None)
     assert "'dog'" in second.message
 

@@ -1,12 +1,14 @@
 """FairCL's options: what they set, and which are refused."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 from tiny_steps import Run
 
-from faircl.methods.faircl import FairCLConfig
+from faircl.methods.faircl import FairCL, FairCLConfig
+from faircl.models.small import Small, SmallConfig
 
 
 def test_margin_follows_the_width_and_features_the_options():
@@ -47,3 +49,12 @@ def test_impossible_options_are_refused(options):
 def test_only_importance_bounds_lambda_class(fairness):
     assert FairCLConfig(fairness=fairness, lambda_class=10).lambda_class == 10
     assert FairCLConfig(fairness="importance", lambda_class=1).lambda_class == 1
+
+
+def test_a_subclass_keeps_the_needs_it_declares():
+    class Staged(FairCL):
+        needs = replace(FairCL.needs, stages=True)
+
+    model = Small(SmallConfig())
+    assert Staged(FairCLConfig(), model).needs.stages
+    assert not FairCL(FairCLConfig(), model).needs.stages

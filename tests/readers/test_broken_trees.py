@@ -180,7 +180,7 @@ def expect_pixels(answer, flags, split: str, masks) -> None:
     together = np.bincount(np.concatenate([mask.ravel() for mask in masks.values()]), minlength=256)
     assert stats["images"] == len(masks)
     assert [one["pixels"] for one in stats["classes"]] == together[: len(stats["classes"])].tolist()
-    assert stats["void_share"] == pytest.approx(together[255] / together.sum())
+    assert stats["ignored_share"] == pytest.approx(together[255] / together.sum())
 
 
 def expect_masks(tree, root: Path, outcome: Reads) -> None:

@@ -16,7 +16,7 @@ def cut_short(tiny_run, tmp_path):
     """A run whose second step is still to be trained."""
     folder = RunFolder(shutil.copytree(tiny_run.path, tmp_path / "run"))
     shutil.rmtree(folder.step_path(1))
-    folder.write_records([record for record in folder.lines() if record["step"] == 0])
+    folder.write_records([record for record in folder.records() if record["step"] == 0])
     assert folder.finished_steps() == 1
     return folder
 

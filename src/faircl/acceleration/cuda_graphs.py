@@ -56,8 +56,10 @@ def replayed(
                     break
         yield
     finally:
-        replays = [vars(network).pop("embed", None) for network in networks]
-        if any(replays):
+        recorded = [network for network in networks if isinstance(vars(network).get("embed"), Replay)]
+        for network in recorded:
+            del vars(network)["embed"]
+        if recorded:
             _free_cublas_workspaces()
             _free_memory()
 

@@ -60,8 +60,9 @@ def compare(runs: Sequence[RunSource], names: Sequence[str] | None = None, out: 
     if names is not None and len(names) != len(runs):
         raise UserError(f"There are {len(runs)} runs to compare but {len(names)} names; give every run one.")
     from faircl.runs.comparability import comparison_warnings, repeat_warnings
+    from faircl.runs.run import Run
 
-    loaded = [open_run(run) if isinstance(run, str | Path) else run for run in runs]
+    loaded = [run if isinstance(run, Run) else open_run(run) for run in runs]
     named = tuple((name or run.method, run) for name, run in zip(names or [""] * len(loaded), loaded, strict=True))
     rows = tuple(_row(label, [run for other, run in named if other == label]) for label in dict(named))
     warnings = [*comparison_warnings(loaded), *repeat_warnings(named)]

@@ -42,6 +42,8 @@ def as_overrides(settings: Settings) -> list[str]:
         raise UserError(f"Settings are a mapping such as {{'optim.lr': 0.02}}; found the string {settings!r}.")
     if isinstance(settings, Mapping):
         return [_override(key, value) for key, value in settings.items()]
+    if not isinstance(settings, Iterable):
+        raise UserError(f"Settings are a mapping such as {{'optim.lr': 0.02}}; found {settings!r}.")
     texts = list(settings)
     if wrong := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"A list of settings holds strings such as 'optim.lr=0.02'; found {wrong[0]!r}.")

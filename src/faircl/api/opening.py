@@ -33,6 +33,8 @@ def open_run(path: str | Path) -> Run:
     from faircl.runs.reading import CONFIG, METRICS
     from faircl.runs.run import load_run
 
+    if not isinstance(path, str | Path):
+        raise UserError(f"Expected the path of a run folder; found {path!r}.")
     folder = Path(path).expanduser()
     if (folder / CONFIG).is_file() and not (folder / METRICS).is_file():
         raise UserError(f"The run {folder} has no finished step yet; continue it with resume.")
@@ -105,8 +107,8 @@ def data_settings(
 
     fields = READERS.get(data).Config.model_fields
     if root is not None and "root" not in fields:
-        instead = "; give --set data.path=…" if "path" in fields else ""
-        raise UserError(f"Data set '{data}' has no root, found --root {root}{instead}.")
+        instead = "; set data.path instead" if "path" in fields else ""
+        raise UserError(f"Data set '{data}' has no root, found root {root}{instead}.")
     tree: dict[str, Any] = {"name": data} | ({} if root is None else {"root": str(root)})
     given = {key: _plain(value) for key, value in (scenario or {}).items() if value is not None}
     return parse_data({"data": tree, "scenario": given}, as_overrides(settings))
@@ -116,7 +118,12 @@ def run_folder(run: RunSource) -> RunFolder:
     """Return the folder of a run; a UserError where there is none."""
     from faircl.runs.folder import RunFolder
 
-    return RunFolder.open(Path(run).expanduser() if isinstance(run, str | Path) else run.folder)
+    if isinstance(run, str | Path):
+        return RunFolder.open(Path(run).expanduser())
+    folder = getattr(run, "folder", None)
+    if not isinstance(folder, Path):
+        raise UserError(f"Expected a run or the path of its folder; found {run!r}.")
+    return RunFolder.open(folder)
 
 
 def _plain(value: Any) -> Any:

@@ -95,17 +95,19 @@ class Predictor:
         """Segment one image.
 
         ``image`` is a path, a Pillow image of any mode, an array (H, W, 3) of uint8, or a tensor (3, H, W) of uint8 or
-        of floats in [0, 1] (rounded to 8 bits). Files and Pillow images are read as the run's training images were:
-        its ``data.bands`` and ``data.value_range`` hold, an EXIF orientation is left alone.
+        of floats in [0, 1] (rounded to 8 bits). A file is read as the run's training images were: its ``data.bands``
+        and ``data.value_range`` hold, an EXIF orientation is left alone. So is a Pillow image, as far as Pillow keeps
+        what the file holds: give the path of a file with more than 8 bits per colour.
         """
         import torch
 
         from faircl.api.pixels import to_pixels
-        from faircl.engine.evaluate import channels_to_class_ids, predict
+        from faircl.engine.evaluate import channels_to_class_ids, evaluation_mode, predict
         from faircl.labels import BACKGROUND
 
         pixels = to_pixels(image, self._reading)
-        channels = predict(self.network, torch.from_numpy(pixels).permute(2, 0, 1)[None])[0]
+        with evaluation_mode(self.network):
+            channels = predict(self.network, torch.from_numpy(pixels).permute(2, 0, 1)[None])[0]
         mask = channels_to_class_ids(channels.cpu().numpy(), self._scenario)
         background = BACKGROUND if self._scenario.background else None
         return Prediction(mask, dict(self.names), dict(self.colours), pixels, background)

@@ -22,7 +22,10 @@ class Renamed(NamedTuple):
     part: str | None = None
 
 
-RENAMED: tuple[Renamed, ...] = ()
+RENAMED: tuple[Renamed, ...] = (
+    Renamed("data", "void_colour", "ignore_colour", "folder"),
+    Renamed("data", "void", "ignore_value", "huggingface"),
+)
 
 
 def with_new_keys(tree: dict[str, Any], under: Mapping[str, Any] | None = None, warn: bool = True) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class DataStats:
         names = [one.name for one in self.classes]
         return {
             "images": self.images,
-            "void_share": self.ignored_share,
+            "ignored_share": self.ignored_share,
             "classes": [asdict(one) | ({} if steps is None else {"step": steps.get(one.id)}) for one in self.classes],
             "entropy": self.entropy,
             "major": [names[id] for id in self.major],

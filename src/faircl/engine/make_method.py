@@ -19,6 +19,10 @@ def make_method(config: RunConfig, model: Segmenter) -> Method:
             f"Method '{_full_name(method)}' trains on images of earlier steps, but memory.images is 0; set it to the "
             "number of images to keep, such as --set memory.images=100."
         )
+    if method.needs.attentions and not model.has_attentions:
+        raise UserError(
+            f"Method '{_full_name(method)}' reads attentions, but network '{model.name}' has none; choose segformer."
+        )
     if config.memory.images and config.train.batch < 2:
         raise UserError(
             "memory.images is set, but a batch of one image has no room for another; raise train.batch to at least 2."

@@ -35,7 +35,7 @@ _ERRORS = {
 _WARNINGS = {
     "duplicate": "remove all but one, unless the image is meant to count more",
     "empty-class": "expected of a part of a data set; otherwise compare the class list with the masks",
-    "void-mask": "annotate them or leave them out: nothing can be learned from ignored pixels",
+    "ignored-mask": "annotate them or leave them out: nothing can be learned from ignored pixels",
     "single-image": "check that the split is whole",
 }
 KINDS = {kind: Kind("error", advice) for kind, advice in _ERRORS.items()} | {

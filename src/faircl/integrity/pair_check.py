@@ -158,7 +158,7 @@ def _count(mask: Mask, classes: int, name: str) -> tuple[tuple[Fault, ...], NDAr
         return (Fault("unknown-ids", name, message),), pixels
     if not pixels.any():
         return (
-            Fault("void-mask", name, f"Every pixel of mask {name} is ignored; annotate it or leave it out."),
+            Fault("ignored-mask", name, f"Every pixel of mask {name} is ignored; annotate it or leave it out."),
         ), pixels
     return (), pixels
 

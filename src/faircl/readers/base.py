@@ -110,7 +110,7 @@ class FolderConfig(FileConfig):
     background: Literal["auto", "first", "none"] = Field(
         "auto", description="whether id 0 is background: auto looks whether it is called so"
     )
-    void_colour: tuple[_Byte, _Byte, _Byte] | None = Field(
+    ignore_colour: tuple[_Byte, _Byte, _Byte] | None = Field(
         None, description="colour of ignored pixels in RGB-coded masks"
     )
 
@@ -118,7 +118,7 @@ class FolderConfig(FileConfig):
         """Open the folder."""
         if self.root is None:
             raise UserError("The folder data set has no root; set data.root to the folder with images/ and masks/.")
-        return FolderData(self.root, self.background, self.void_colour, self.image_reading())
+        return FolderData(self.root, self.background, self.ignore_colour, self.image_reading())
 
 
 class Reader:

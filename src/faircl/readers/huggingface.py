@@ -60,8 +60,8 @@ class HuggingFaceData:
             raise UserError(f"data.classes names '{repeated[0]}' twice; names must differ.")
         if ignore_value < len(names):
             raise UserError(
-                f"data.void is {ignore_value}, which is also the id of class '{names[ignore_value]}'; set it to a "
-                f"number that no class has, such as {255 if len(names) <= 255 else IGNORE}."
+                f"data.ignore_value is {ignore_value}, which is also the id of class '{names[ignore_value]}'; set it "
+                f"to a number that no class has, such as {255 if len(names) <= 255 else IGNORE}."
             )
         self.classes = classes_with_background(names, background)
 
@@ -232,7 +232,7 @@ class HuggingFaceConfig(ReaderConfig):
     background: Literal["auto", "first", "none"] = Field(
         "auto", description="whether id 0 is background: auto looks whether it is called so"
     )
-    void: int = Field(255, ge=0, le=IGNORE, description="number of ignored pixels")
+    ignore_value: int = Field(255, ge=0, le=IGNORE, description="number of ignored pixels")
 
     def absolute(self) -> Self:
         """Return the same configuration with an absolute path, unless the path is a name on the hub."""
@@ -247,7 +247,7 @@ class HuggingFaceConfig(ReaderConfig):
                 "The data set 'huggingface' has no path; set data.path to a folder or to a name on the hub."
             )
         columns = self.image_column, self.label_column
-        return HuggingFaceData(self.path, self.config_name, *columns, self.classes, self.background, self.void)
+        return HuggingFaceData(self.path, self.config_name, *columns, self.classes, self.background, self.ignore_value)
 
 
 class HuggingFaceReader(Reader):

@@ -174,7 +174,7 @@ class RunFolder:
         self.write_text(METRICS, "".join(json.dumps(record) + "\n" for record in records))
         columns = ("id", "name", "learned_at", "iou", "error_rate", "pixels")
         rows = [
-            [record["step"], *(row[column] for column in columns)]
+            [record["step"], *(row.get(column) for column in columns)]
             for record in records
             if record["kind"] == "eval"
             for row in record["classes"]

@@ -136,7 +136,7 @@ def palette_resorted_with_colours_listed(tree: Tree, root: Path) -> Reads:
     (root / "classes.txt").write_text("background 0 0 0\ncat 9 0 0\ndog 0 9 0\n")
     colours = painted(np.arange(256, dtype=np.uint8), CVAT_COLOURS, (1, 1, 1))
     resorted(FOLDER["train"]["a"], colours).save(root / tree.mask)
-    return Reads(tree.masks, settings=("data.void_colour=[1,1,1]",))
+    return Reads(tree.masks, settings=("data.ignore_colour=[1,1,1]",))
 
 
 @case("camvid", "cvat")
@@ -266,4 +266,4 @@ def all_void(tree: Tree, root: Path) -> Reads:
     ignored = np.full_like(np.asarray(Image.open(root / tree.mask)), 255)
     save_gray(root / tree.mask, ignored)
     id = next(iter(tree.masks[tree.train]))
-    return Reads(tree.but(tree.train, **{id: ignored}), found={("void-mask", tree.mask)})
+    return Reads(tree.but(tree.train, **{id: ignored}), found={("ignored-mask", tree.mask)})

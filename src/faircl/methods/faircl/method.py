@@ -61,7 +61,7 @@ class FairCL(Method):
     def __init__(self, config: FairCLConfig, model: Segmenter) -> None:
         super().__init__(config, model)
         self.config = config
-        self.needs = replace(self.needs, stages=config.embedding == "backbone")
+        self.needs = replace(self.needs, stages=self.needs.stages or config.embedding == "backbone")
         width = model.embedding_width if config.embedding == "decoder" else model.stage_widths[-1]
         self.margin = config.margin * ((width / REFERENCE_WIDTH) ** 0.5 if config.scale_margin else 1.0)
         self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)
