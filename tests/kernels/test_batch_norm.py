@@ -119,6 +119,7 @@ def test_a_norm_with_and_without_relu(relu, training, by_kernels):
         (lambda: DeepLabPlusHead((4, 8), (1, 2)), [(2, 4, 6, 6), (2, 8, 3, 3)], 7),
         (lambda: MlpDecoder((4, 8), 8), [(2, 4, 6, 6), (2, 8, 3, 3)], 1),
     ],
+    quick=lambda case: case[2] == 1,
 )
 def test_decoders(make, shapes, norms, monkeypatch, recorded):
     torch.manual_seed(0)
