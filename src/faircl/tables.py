@@ -283,7 +283,7 @@ def _html_class(number: bool, best: bool = False) -> str:
 
 
 def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*_~$<>\[\]|&])", r"\\\1", one_line(text))
+    return re.sub(r"([\\`*<>\[\]|&])", r"\\\1", one_line(text))
 
 
 def _latex(text: str) -> str:

@@ -153,7 +153,7 @@ def test_many_classes_and_void(hf: ModuleType, tmp_path: Path) -> None:
     names = [f"c{number}" for number in range(300)]
     data = HuggingFaceData(path, classes=names, ignore_value=400)
     assert data.read_mask("train", "000000").tolist() == [[0, 299, 65535], [1, 255, 2]]
-    with pytest.raises(UserError, match=r"data\.void is 255, which is also the id of class 'c255'.*such as 65535"):
+    with pytest.raises(UserError, match=r"data\.ignore_value is 255, which is also the id of class 'c255'.*such as 65535"):
         HuggingFaceData(path, classes=names)
 
 
@@ -213,7 +213,7 @@ def test_classes_and_settings(path: str) -> None:
         HuggingFaceData(path)
     with pytest.raises(UserError, match=r"data\.classes names 'a' twice"):
         HuggingFaceData(path, classes=("a", "b", "a"))
-    with pytest.raises(UserError, match=r"data\.void is 2, which is also the id of class 'dog'.*such as 255"):
+    with pytest.raises(UserError, match=r"data\.ignore_value is 2, which is also the id of class 'dog'.*such as 255"):
         HuggingFaceData(path, classes=NAMES, ignore_value=2)
     with pytest.raises(UserError, match=r"Unknown background setting 'frist'. Did you mean 'first'\?"):
         HuggingFaceData(path, classes=NAMES, background="frist")
@@ -270,7 +270,7 @@ def test_configuration(path: str) -> None:
     config = resolve(tree).data
     assert isinstance(config, HuggingFaceConfig)
     assert (config.train, config.test, config.image_column, config.label_column) == ("train", "test", "image", "label")
-    assert (config.config_name, config.background, config.void) == (None, "auto", 255)
+    assert (config.config_name, config.background, config.ignore_value) == (None, "auto", 255)
     np.testing.assert_array_equal(config.open().read_mask("train", "000000"), MASK)
     with pytest.raises(UserError, match=r"'huggingface' has no path; set data\.path"):
         HuggingFaceConfig().open()

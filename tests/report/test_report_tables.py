@@ -32,7 +32,7 @@ def test_latex_golden():
         "\\toprule\n"
         "Method & all & STD & pixels \\\\\n"
         "\\midrule\n"
-        "a|b\\_1 & \\textbf{36.99} & \\textbf{20.0} & 1,234,567 \\\\\n"
+        "a\\textbar{}b\\_1 & \\textbf{36.99} & \\textbf{20.0} & 1,234,567 \\\\\n"
         "\\textless{}b\\textgreater{}\\& \\$x & \\textbf{36.99} & -- & 5 \\\\\n"
         "{[}red] & -- & \\textbf{20.0} & -- \\\\\n"
         "\\bottomrule\n"
