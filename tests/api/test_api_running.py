@@ -142,7 +142,7 @@ def test_a_damaged_run_is_said(run, tmp_path):
         for kept in ("config.yaml", "metrics.jsonl", "scenario.json"):
             (folder / kept).write_bytes((run.folder / kept).read_bytes())
         (folder / name).write_text(text)
-        with pytest.raises(faircl.UserError, match="it is damaged"):
+        with pytest.raises(faircl.UserError, match="is damaged"):
             faircl.open_run(folder)
 
 
