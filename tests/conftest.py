@@ -57,6 +57,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let everything be collected at the end: Triton's bindings complain of what is not."""
+    gc.unfreeze()
+
+
 class Silent:
     """A reporter that keeps what was said and can raise when a task begins."""
 
