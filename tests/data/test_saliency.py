@@ -108,7 +108,7 @@ def test_salient_pixels_go_through_crops_flips_and_padding_exactly_as_labels_do(
         batch = PackedBatch.collate([dataset[draw + k, k] for k in range(4)]).to_batch()
         assert batch.auxiliary.dtype == torch.bool
         assert torch.equal(batch.auxiliary, batch.labels == 2)
-        assert torch.equal(batch.to(torch.device("cpu")).salient, batch.auxiliary)
+        assert torch.equal(batch.to(torch.device("cpu")).auxiliary, batch.auxiliary)
         seen += bool(batch.auxiliary.any())
         padded += bool((batch.labels == IGNORE).any())
     assert seen > 10

@@ -277,7 +277,7 @@ def test_measures_are_averaged_over_the_batches_of_an_update_and_taken_on_reques
 def test_the_log_keeps_measures_apart_from_terms(tmp_path):
     log = TrainLog(tmp_path, 1, tensorboard=False)
     shown = []
-    log._board = SimpleNamespace(add_scalar=lambda *given: shown.append(given), close=lambda: None)
+    log._writer = SimpleNamespace(add_scalar=lambda *given: shown.append(given), close=lambda: None)
     log.add(1, 5, 9, 0.1, {"seg": 2.0}, {"moved": 3.0})
     log.add(1, 6, 9, 0.1, {"seg": 2.0}, {})
     assert log.records[0]["measures"] == {"moved": 3.0}
