@@ -14,6 +14,7 @@ from faircl.errors import UserError
 from faircl.methods.base import Method
 from faircl.methods.state import MethodState, load_method_state, method_state
 from faircl.models.segmenter import Segmenter
+from faircl.runs.reading import read_json
 from faircl.scenario import Scenario
 
 METHOD_FORMAT = 2
@@ -40,7 +41,7 @@ def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, 
 
 def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
     """Load a step's checkpoint into a network that has no classes yet and, unless it is None, into its method."""
-    about = _read_json(path / "model.json")
+    about = read_json(path / "model.json")
     heads = about.get("heads")
     if not isinstance(heads, list) or not all(isinstance(size, int) and size > 0 for size in heads):
         raise UserError(f"{path / 'model.json'} has no valid list of heads; the file is damaged.")
@@ -62,7 +63,7 @@ def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
 
 
 def _load_method(path: Path, method: Method) -> None:
-    about = _read_json(path / "method.json")
+    about = read_json(path / "method.json")
     if about.get("format") == 1:
         raise UserError(
             f"{path} was saved by an earlier version of faircl, whose method state this version cannot load; finish "
@@ -89,16 +90,6 @@ def _load(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"Cannot read {path}: {error}; the file is missing or damaged.") from None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"Cannot read {path}: {error}; the file is missing or damaged.") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} holds no JSON object; the file is damaged.")
-    return value
 
 
 def _first_line(error: Exception) -> str:
