@@ -101,6 +101,16 @@ def global_sum(value: Tensor) -> Tensor:
     return value
 
 
+def global_max(*values: int) -> list[int]:
+    """Return the largest of each value over all processes."""
+    if world_size() == 1:
+        return list(values)
+    largest = torch.tensor(values)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    found: list[int] = largest.tolist()
+    return found
+
+
 def global_mean(total: Tensor, count: Tensor | float) -> Tensor:
     """Return total / count with the count summed over processes; 0 for a count of 0.
 

@@ -14,6 +14,14 @@ class UserError(Exception):
     """A mistake in data, configuration or environment that the user can correct."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by a signal; its text says how to continue."""
+
+    def __init__(self, sentence: str, signal: int) -> None:
+        super().__init__(sentence)
+        self.signal = signal
+
+
 class RenamedSetting(FutureWarning):
     """A setting was given by its old name."""
 

@@ -1,14 +1,20 @@
-"""Atomic writing of files; a failed write is a UserError."""
+"""Durable, atomic writing of files and folders; a failed write is a UserError.
+
+What is written goes to a temporary name, is flushed to the disk and then renamed; the rename is flushed too. A killed
+process or a power cut leaves the old file or the new one, whole.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
 
+from faircl.checksums import write_checksums
 from faircl.errors import UserError
 
 
@@ -27,8 +33,41 @@ def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically: to a temporary file, which is then renamed."""
+    """Write a text file."""
     part = path.with_name(f".{path.name}.part")
     with writing(path, lambda: part.unlink(missing_ok=True)):
         part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        move_into_place(part, path)
+
+
+def write_folder(final: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a folder, and add the checksums of its files; a folder that is there already is replaced."""
+    part = final.with_name(f".{final.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    with writing(final, lambda: shutil.rmtree(part, ignore_errors=True)):
+        part.mkdir(parents=True)
+        write(part)
+        write_checksums(part)
+        for path in part.rglob("*"):
+            flush(path)
+        shutil.rmtree(final, ignore_errors=True)
+        move_into_place(part, final)
+        flush(final.parent.parent)  # the parent may be new as well
+
+
+def move_into_place(part: Path, final: Path) -> None:
+    """Flush what was written under a temporary name, and rename it."""
+    flush(part)
+    os.replace(part, final)
+    flush(final.parent)
+
+
+def flush(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk."""
+    if os.name != "posix" and path.is_dir():
+        return  # Windows cannot open folders
+    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -28,6 +28,7 @@ def test_every_file_of_the_issue_is_there(tiny_run):
     root = tiny_run.path
     step = ["model.safetensors", "model.json", "method.safetensors", "method.json", "examples/0.png", "examples/1.png"]
     expected = {"config.yaml", "environment.json", "scenario.json", "metrics.jsonl", "metrics.csv", "report.html"}
+    expected |= {".lock", *(f"steps/{number}/SHA256SUMS" for number in ("00", "01"))}
     expected |= {f"steps/{number}/{name}" for number in ("00", "01") for name in step}
     expected |= {f"examples/{k}.{kind}.png" for k in (0, 1) for kind in ("image", "truth")}
     found = {file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()}
@@ -225,7 +226,7 @@ def test_a_run_is_another_run_unless_only_its_speed_differs(section, tiny_run):
         changed = part.model_copy(update={key: other(getattr(part, key))})
         assert changed != part
         candidate = config.model_copy(update={section: changed})
-        speed = ("workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing")
+        speed = ("workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing", "checkpoint_minutes")
         if key in speed or (section, key) == ("eval", "batch"):
             tiny_run.check_free(candidate, resume=True)
             continue
@@ -255,5 +256,6 @@ def test_a_damaged_checkpoint_is_reported(tiny_run, tiny_train, tmp_path):
     shutil.rmtree(path / "steps/01")
     weights = path / "steps/00/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
+    (path / "steps/00/SHA256SUMS").unlink()  # as in folders that were written before there were checksums
     with pytest.raises(UserError, match=r"Cannot read .*model.safetensors"):
         tiny_train(path, resume=True)

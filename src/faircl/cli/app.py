@@ -15,6 +15,7 @@ import typer
 
 import faircl
 from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
+from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
 INTERRUPTED = 130
@@ -71,6 +72,8 @@ def run() -> None:
         app()
     except UserError as error:
         _stop("faircl: " + str(error).replace("\n", "\\n"), 2)  # one line, even if a file name holds a line break
+    except Stopped as stop:
+        _stop(f"faircl: {stop}", stop.code)
     except KeyboardInterrupt:
         _stop(_stopped(), INTERRUPTED)
     except SystemExit as leave:

@@ -9,6 +9,7 @@ import typer
 
 import faircl
 from faircl.cli.output import Format, Json, Output, Set, print_json
+from faircl.cli.stopping import stoppable
 from faircl.errors import UserError
 from faircl.tables import Column, Table
 
@@ -64,7 +65,8 @@ def demo(
     trained: list[Run] = []
     for label, recipe, config in configs:
         reporter.say(f"[{len(trained) + 1}/{len(RUNS)}] {label}")
-        trained.append(faircl.train(config, out / recipe, resume=True, reporter=reporter))
+        with stoppable():
+            trained.append(faircl.train(config, out / recipe, resume=True, reporter=reporter))
     if rank() > 0:
         return
     made = faircl.compare(trained, [label for label, _, _ in configs], out)

@@ -9,6 +9,7 @@ import typer
 
 import faircl
 from faircl.cli.output import Fit, Format, Json, Output, Set, fitted, print_json
+from faircl.cli.stopping import stoppable
 
 
 def train(
@@ -44,7 +45,8 @@ def train(
     init_process_group()
     overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
     config = fitted(faircl.load_config(recipe, overrides), fit)
-    run = faircl.train(config, out, resume=resume)
+    with stoppable():
+        run = faircl.train(config, out, resume=resume)
     if rank() > 0:
         return
     folder = RunFolder(run.folder)

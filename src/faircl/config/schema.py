@@ -112,6 +112,9 @@ class TrainConfig(Section):
     )
     deterministic: bool = Field(False, description="refuse operations that are not bitwise repeatable")
     log_every: Annotated[int, Effect.NONE] = Field(10, ge=1, description="iterations between records of the loss")
+    checkpoint_minutes: Annotated[float, Effect.NONE] = Field(
+        5.0, gt=0, description="minutes between checkpoints within a step, from which --resume continues"
+    )
     tensorboard: Annotated[bool, Effect.NONE] = Field(
         False, description="also log to TensorBoard (needs faircl[logging])"
     )

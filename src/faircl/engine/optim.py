@@ -45,9 +45,11 @@ def make_optimizer(
     )
 
 
-def make_schedule(config: OptimConfig, optimizer: torch.optim.Optimizer, iterations: int) -> LambdaLR:
-    """Return the learning-rate schedule over a step's iterations."""
-    return LambdaLR(optimizer, lambda done: lr_factor(config, done, iterations))
+def make_schedule(config: OptimConfig, optimizer: torch.optim.Optimizer, iterations: int, done: int = 0) -> LambdaLR:
+    """Return the learning-rate schedule over a step's iterations, ``done`` of which are behind."""
+    for group in optimizer.param_groups:
+        group.setdefault("initial_lr", group["lr"])
+    return LambdaLR(optimizer, lambda number: lr_factor(config, number, iterations), last_epoch=done - 1)
 
 
 def lr_factor(config: OptimConfig, done: int, iterations: int) -> float:

@@ -32,11 +32,18 @@ def step_iterations(plan: Plan, step: int) -> int:
 
 
 def step_batches(
-    plan: Plan, step: int, method: Method, assigned: AssignedLabels | None, device: torch.device, reporter: Reporter
+    plan: Plan,
+    step: int,
+    method: Method,
+    assigned: AssignedLabels | None,
+    device: torch.device,
+    reporter: Reporter,
+    done: int = 0,
 ) -> Iterator[Batch]:
     """Return all training batches of a step, augmented and on the device; each process gets its share of every batch.
 
-    ``assigned`` are the labels that the method assigned to unlabelled pixels before the step.
+    ``assigned`` are the labels that the method assigned to unlabelled pixels before the step, ``done`` the updates
+    whose batches are left out.
     """
     config, memory = plan.config, plan.memories[step]
     c = config.train
@@ -52,7 +59,9 @@ def step_batches(
         auxiliary=config.data.auxiliary_maps(method.needs.auxiliary_map),
         tables=memory.tables(plan.scenario, step),
     )
-    order = StepBatchSampler(batch_streams(plan, step), step_iterations(plan, step) * config.optim.accumulate)
+    per_update = config.optim.accumulate
+    batches, first = step_iterations(plan, step) * per_update, done * per_update
+    order = StepBatchSampler(batch_streams(plan, step), batches, first)
     return training_batches(dataset, order, c, device, reporter)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import gc
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import torch
 from lightning_fabric import Fabric
 
 from faircl.acceleration import accelerated
 from faircl.config.run import RunConfig
 from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank
+from faircl.engine.in_step_checkpoints import InStepCheckpoints
+from faircl.engine.in_step_state import begin_again
 from faircl.engine.loggers import TrainLog, import_summary_writer
 from faircl.engine.make_method import check_balance_used, make_method
 from faircl.engine.network import (
@@ -22,10 +24,8 @@ from faircl.engine.network import (
     convert_sync_batch_norm,
     has_unsynchronised_batch_norm,
     move_to_device,
-    set_training_mode,
     use_sync_batch_norm,
 )
-from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, check_auxiliary_maps, make_plan, open_data
 from faircl.engine.runtime import (
     cudnn_benchmark,
@@ -34,21 +34,24 @@ from faircl.engine.runtime import (
     process_settings,
     rank_zero_reporter,
     smallest_local_batch,
-    use_fused_optimizer,
 )
-from faircl.engine.step_inputs import step_batches, step_context, step_iterations
+from faircl.engine.step_inputs import step_context, step_iterations
 from faircl.engine.step_results import check_finite, evaluation_record, write_results, write_step
-from faircl.engine.update import Updater, delay_by_one
-from faircl.loading.assigned_labels import AssignedLabels
+from faircl.engine.step_updates import StepUpdates
+from faircl.engine.update import Update, delay_by_one
 from faircl.loading.inputs import check_inputs
-from faircl.methods.base import Method
+from faircl.methods.base import Method, StepContext
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.runs.checkpoint import load_step
 from faircl.runs.environment import environment
 from faircl.runs.folder import RunFolder
+from faircl.runs.in_step import InStepState, load_in_step
+from faircl.runs.lock import RunLock
 from faircl.runs.reading import Record
-from faircl.seeding import torch_seed
+from faircl.runs.resume_point import ResumePoint, find_resume_point
+from faircl.runs.room import check_room
+from faircl.stop_signals import StopSignals
 
 LOCAL_BATCH_NORM = (
     "note: BatchNorm sees each process's share of a batch alone, so this run depends on the number of processes; use "
@@ -65,28 +68,41 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     init_process_group()
     reporter = rank_zero_reporter(reporter)
     config = config.model_copy(update={"data": config.data.absolute()})  # --resume works from any directory
-    finished = on_rank_zero(partial(_finished_steps, RunFolder(out), config, resume))
-    with process_settings(config.train):
+    with RunLock(out) as lock, process_settings(config.train):
+        start = on_rank_zero(partial(_resume_point, lock, config, resume))
         fabric = make_fabric(config.train)
         data = open_data(config)
         check_inputs(config.train, data)
-        model = _checked_network(config, fabric, pretrained=finished == 0)
+        model = _checked_network(config, fabric, pretrained=start.step == 0 and start.checkpoint is None)
         if config.train.tensorboard:
             import_summary_writer()
         plan = make_plan(config, data, reporter)
         method = make_method(config, model)
         on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
         # Data and settings have been checked; nothing is written before this line.
-        folder = on_rank_zero(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
+        folder = on_rank_zero(partial(_claim, lock, plan, model, resume))
         with explain_out_of_memory():
-            Trainer(plan, model, method, folder, fabric, reporter).run()
+            Trainer(plan, model, method, folder, fabric, reporter).run(start)
     return folder
 
 
-def _finished_steps(folder: RunFolder, config: RunConfig, resume: bool) -> int:
-    """Return the number of finished steps in a folder; raise a UserError if it cannot be used for this run."""
+def _resume_point(lock: RunLock, config: RunConfig, resume: bool) -> ResumePoint:
+    """Return where a run continues; raise a UserError if its folder cannot be used, or is in use."""
+    folder = RunFolder(lock.folder)
     folder.check_free(config, resume)
-    return folder.finished_steps()
+    if not folder.begun():
+        return ResumePoint()
+    lock.acquire()
+    return find_resume_point(folder)
+
+
+def _claim(lock: RunLock, plan: Plan, model: Segmenter, resume: bool) -> RunFolder:
+    """Make the run folder, or take it up again, and check that there is room for what the run will write."""
+    folder = RunFolder.claim(lock, plan.config, plan.scenario, environment(), resume)
+    size = sum(value.nbytes for value in model.state_dict().values())
+    copies = 2 if plan.config.optim.name == "adamw" else 1
+    check_room(folder, size, copies * size, len(plan.scenario.steps) - folder.finished_steps())
+    return folder
 
 
 def _checked_network(config: RunConfig, fabric: Fabric, pretrained: bool) -> Segmenter:
@@ -112,80 +128,103 @@ class Trainer:
         self.plan, self.model, self.method = plan, model, method
         self.folder, self.fabric, self.reporter = folder, fabric, reporter
         self.config = plan.config
-        tensorboard = self.config.train.tensorboard and rank() == 0
-        self.log = TrainLog(folder.path, self.config.train.log_every, tensorboard)
+        self.log = TrainLog(folder, self.config.train.log_every, self.config.train.tensorboard, write=rank() == 0)
+        self.signals = StopSignals(folder.path)
+        self.checkpoints = InStepCheckpoints(folder, self.config.train.checkpoint_minutes, self.signals)
 
-    def run(self) -> None:
-        """Train the unfinished steps."""
-        first = self.first_step = on_rank_zero(self.folder.finished_steps)
-        steps = len(self.plan.scenario.steps)
-        records = on_rank_zero(partial(self.folder.records, before_step=first))
-        if 0 < first < steps:
-            load_step(self.folder.step_path(first - 1), self.model, self.method)
+    def run(self, start: ResumePoint) -> None:
+        """Train the steps that are not finished."""
+        for warning in start.warnings:
+            self.reporter.say(f"warning: {warning}")
+        self.first_step, steps = start.step, len(self.plan.scenario.steps)
+        if start.step == steps:  # a process killed after its last step may not have written the results
+            on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
+            return
+        resumed = load_in_step(start.checkpoint) if start.checkpoint else None
+        self.log.records = on_rank_zero(partial(_take_up_records, self.folder, start.step, resumed))
+        if start.step > 0:
+            load_step(self.folder.step_path(start.step - 1), self.model, self.method)
         move_to_device(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
-        for step in range(first, steps):
-            self.reporter.say(f"step {step}: {self.plan.describe_step(step)}")
-            timings = self.train_step(step)
-            evaluation = self.finish_step(step, records) | timings
-            records += [*self.log.records, evaluation]
-            self.log.records.clear()
-            on_rank_zero(partial(write_results, self.folder, records))
-        if first == steps:  # a process killed after its last step may not have written the results
-            on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
+        with self.signals:
+            for step in range(start.step, steps):
+                self.reporter.say(f"step {step}: {self.plan.describe_step(step)}")
+                self.run_step(step, resumed if step == start.step else None)
         self.log.close()
 
-    def train_step(self, step: int) -> dict[str, float]:
+    def run_step(self, step: int, resumed: InStepState | None = None) -> None:
+        """Train, evaluate and save one step; ``resumed`` is the state to continue from."""
+        timings = self.train_step(step, resumed)
+        check_finite(self.model, step)
+        record = evaluation_record(self.plan, self.model, step, self.log.records, self.reporter)
+        on_rank_zero(partial(write_step, self.plan, self.model, self.method, self.folder, step))
+        self.log.records.append(record | timings)
+        on_rank_zero(partial(write_results, self.folder, self.log.records))
+        on_rank_zero(self.folder.remove_checkpoints)
+
+    def train_step(self, step: int, resumed: InStepState | None = None) -> dict[str, float]:
         """Train one step; return the seconds of preparation and of training, and the images per second."""
         context = step_context(self.plan, step, self.model, self.method, self.fabric, self.reporter)
         teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(context) else None
         self.model.eval().requires_grad_(True)
         started = time.monotonic()
-        self.method.begin_step(context)
+        if resumed is None:
+            self.method.begin_step(context)
+        else:
+            begin_again(self.method, context, resumed)
         preparation = time.monotonic() - started
-        seconds = self._run_updates(step, teacher, context.assigned)
+        seconds = self._run_updates(context, teacher, resumed)
         gc.collect()  # frees DDP's hooks on the weights before the next step adds its own
         broadcast_buffers(self.model)
         self.method.end_step(context)
         images = step_iterations(self.plan, step) * self.config.optim.accumulate * self.config.train.batch
         return {"preparation_seconds": preparation, "seconds": seconds, "images_per_second": images / seconds}
 
-    def _run_updates(self, step: int, teacher: Segmenter | None, assigned: AssignedLabels | None) -> float:
-        """Run all updates of a step; return the seconds they took."""
-        rank_key = (rank(),) if rank() > 0 else ()
-        torch.manual_seed(torch_seed(self.config.seed, "train", step, *rank_key))  # for dropout
-        optimizer = make_optimizer(
-            self.config.optim, self.model, step, fused=use_fused_optimizer(self.config.train, self.fabric)
-        )
-        network, optimizer = self.fabric.setup(self.model, optimizer)
-        set_training_mode(self.model, self.config, step)
+    def _run_updates(self, context: StepContext, teacher: Segmenter | None, resumed: InStepState | None) -> float:
+        """Run the updates of a step; return the seconds they took, those before an interruption included."""
+        step, config = context.step, self.config
+        updates = StepUpdates(self.plan, context, self.method, self.fabric, self.reporter, teacher, resumed)
+        first, iterations = updates.done + 1, updates.iterations
         if step == self.first_step and has_unsynchronised_batch_norm(self.model):
             self.reporter.say(LOCAL_BATCH_NORM)
-        iterations = step_iterations(self.plan, step)
-        schedule = make_schedule(self.config.optim, optimizer, iterations)
-        updater = Updater(self.fabric, self.method, network, optimizer, schedule, self.config.optim, teacher)
-        batches = step_batches(self.plan, step, self.method, assigned, self.fabric.device, self.reporter)
         with (
-            cudnn_benchmark(self.config.train),
-            accelerated(self.model, self.method, self.config, self.fabric, self.reporter, teacher),
-            self.reporter.task(f"step {step} train", iterations) as task,
+            cudnn_benchmark(config.train),
+            accelerated(self.model, self.method, config, self.fabric, self.reporter, teacher),
+            self.reporter.task(f"step {step} train", iterations - updates.done) as task,
+            self.signals.deferred(),
         ):
-            started = time.monotonic()
-            for update in delay_by_one(
-                updater.update(batches, step, iteration, self.log.due(iteration, iterations))
-                for iteration in range(1, iterations + 1)
-            ):
+            updates.start_clock()
+            self.checkpoints.restart_clock()
+            for update in delay_by_one(self._updates(updates)):
                 terms, measures = update.read()
-                if update.iteration == 1:
-                    check_balance_used(self.method, self.config)
+                if update.iteration == first:
+                    check_balance_used(self.method, config)
                 if self.log.due(update.iteration, iterations):
                     self.log.add(step, update.iteration, iterations, update.lr, terms, measures)
                 task.advance(f"loss {sum(terms.values()):.3f}")
-            return time.monotonic() - started
+            if self.checkpoints.worth_saving():
+                self._save_within_step(updates)
+            return updates.seconds
 
-    def finish_step(self, step: int, records: list[Record]) -> Record:
-        """Evaluate and save a trained step; return its record."""
-        check_finite(self.model, step)
-        record = evaluation_record(self.plan, self.model, step, records, self.reporter)
-        on_rank_zero(partial(write_step, self.plan, self.model, self.method, self.folder, step))
-        return record
+    def _updates(self, updates: StepUpdates) -> Iterator[Update | None]:
+        """Run the updates that are left; None stands before a checkpoint, which needs all values to be read."""
+        while updates.done < updates.iterations:
+            yield updates.update(measure=self.log.due(updates.done + 1, updates.iterations))
+            if self.checkpoints.due():
+                yield None
+                self._save_within_step(updates)
+
+    def _save_within_step(self, updates: StepUpdates) -> None:
+        """Write metrics.jsonl whole and a checkpoint of the updates so far; leave if a signal says so."""
+        on_rank_zero(partial(self.folder.write_records, self.log.records))
+        self.checkpoints.save(updates.state(), updates.iterations)
+
+
+def _take_up_records(folder: RunFolder, step: int, resumed: InStepState | None) -> list[Record]:
+    """Return the records before a step, and those within it up to the state that it continues from; drop all others."""
+    done = resumed.iteration if resumed else 0
+    found = folder.records()
+    kept = [r for r in found if r["step"] < step or (r["step"] == step and r.get("iteration", done + 1) <= done)]
+    if kept != found:
+        folder.write_records(kept)
+    return kept

@@ -153,8 +153,11 @@ def forward_without_grad(fabric: Fabric, model: nn.Module, image: Tensor, attent
     return full_precision_logits(out)
 
 
-def delay_by_one(updates: Iterable[Update]) -> Iterator[Update]:
-    """Yield each update after the next one has been issued, so that the GPU has work while its values are read."""
+def delay_by_one(updates: Iterable[Update | None]) -> Iterator[Update]:
+    """Yield each update after the next one has been issued, so that the GPU has work while its values are read.
+
+    None in the place of the next update lets the values be read at once.
+    """
     previous = None
     for update in updates:
         if previous is not None:

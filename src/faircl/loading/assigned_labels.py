@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +32,12 @@ class PackedArray(NamedTuple):
 class AssignedLabels:
     """Assigned labels (H, W) uint16 by image id."""
 
-    def __init__(self) -> None:
-        self._masks: dict[str, PackedArray] = {}
+    def __init__(self, packed: Mapping[str, PackedArray] | None = None) -> None:
+        self._masks: dict[str, PackedArray] = dict(packed or {})
+
+    def packed(self) -> Mapping[str, PackedArray]:
+        """Return the compressed labels by image id."""
+        return self._masks
 
     def __setitem__(self, id: str, mask: NDArray[np.uint16]) -> None:
         self._masks[id] = PackedArray.pack(mask.astype(np.uint16, copy=False))

@@ -16,6 +16,7 @@ from faircl.loading.step_dataset import StepDataset
 from faircl.loading.windows import PackedWindows
 from faircl.loading.worker_errors import unwrap_user_errors
 from faircl.parallel import available_cores
+from faircl.stop_signals import ignore_stop_signals
 
 
 def train_loader(
@@ -33,6 +34,7 @@ def train_loader(
         num_workers=workers,
         collate_fn=partial(collate, ring=ring),
         pin_memory=pin,
+        worker_init_fn=ignore_stop_signals,
         multiprocessing_context="fork" if fork else None,
     )
     for batch in unwrap_user_errors(loader):

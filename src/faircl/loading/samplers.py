@@ -80,23 +80,25 @@ class StepBatchSampler(Sampler[list[tuple[int, int]]]):
     """All batches of a step as lists of (draw, image index); the draw is the item's number within the step.
 
     A batch may hold the end of one epoch and the start of the next, so all batches have the same size, even when the
-    step has fewer images than a batch. Each process yields its own part of every batch.
+    step has fewer images than a batch. Each process yields its own part of every batch. ``first`` leaves out that many
+    batches at the beginning: those that were trained on before the step was interrupted.
     """
 
-    def __init__(self, streams: Sequence[Stream], batches: int) -> None:
-        self.streams, self.batches = tuple(streams), batches
+    def __init__(self, streams: Sequence[Stream], batches: int, first: int = 0) -> None:
+        self.streams, self.batches, self.first = tuple(streams), batches, first
         self.items = sum(stream.items for stream in streams)
 
     def __len__(self) -> int:
-        return self.batches
+        return self.batches - self.first
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         images = [_image_indices(stream) for stream in self.streams]
         draw = 0
-        for _ in range(self.batches):
+        for number in range(self.batches):
             parts = zip(self.streams, images, strict=True)
             batch = [next(image) for stream, image in parts for _ in range(stream.items)]
-            yield list(rank_slice(list(enumerate(batch, draw))))
+            if number >= self.first:
+                yield list(rank_slice(list(enumerate(batch, draw))))
             draw += len(batch)
 
 

@@ -16,6 +16,7 @@ from faircl.labels import LabelTable, apply_table
 from faircl.loading.transforms import CentreCrop
 from faircl.loading.worker_errors import unwrap_user_errors
 from faircl.parallel import available_cores
+from faircl.stop_signals import ignore_stop_signals
 
 
 class WholeImage(NamedTuple):
@@ -54,7 +55,9 @@ class WholeImages(Dataset[WholeImage]):
 
 def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator[list[WholeImage]]:
     """Yield lists of up to ``batch`` consecutive images of one size, so that none needs padding."""
-    loader: DataLoader[WholeImage] = DataLoader(images, batch_size=None, num_workers=min(workers, available_cores()))
+    loader: DataLoader[WholeImage] = DataLoader(
+        images, batch_size=None, num_workers=min(workers, available_cores()), worker_init_fn=ignore_stop_signals
+    )
     group: list[WholeImage] = []
     for item in unwrap_user_errors(loader):
         if group and (len(group) == batch or group[0].image.shape != item.image.shape):

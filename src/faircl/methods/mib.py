@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 from torch import Tensor
 
@@ -38,7 +40,7 @@ class MiB(TeacherMethod):
     name = "mib"
     summary = "cross-entropy and distillation in which background may be an old or a new class"
     paper = "MiB, CVPR 2020"
-    saved_numbers = ("grouped", "background")
+    saved_numbers: ClassVar[tuple[str, ...]] = ("grouped", "background")
 
     def __init__(self, config: MiBConfig, model: Segmenter) -> None:
         super().__init__(config, model)

@@ -77,6 +77,8 @@ class RCIL(MiB):
         MiB.needs, words=f"{MiB.needs.words}; two branches per 3×3 convolution while a step trains", stages=True
     )
 
+    saved_numbers = (*MiB.saved_numbers, "passes")
+
     config: RCILConfig
 
     def __init__(self, config: RCILConfig, model: Segmenter) -> None:
@@ -95,6 +97,16 @@ class RCIL(MiB):
     def step0_key(self) -> dict[str, object]:
         """Return name and ``branch``, which sets what the first step saves; the weights act on later steps only."""
         return {"method": {"name": self.config.name, "branch": self.config.branch}}
+
+    @property
+    def passes(self) -> int:
+        """Training passes of the step so far, which seed the choice between the branches; 0 between steps."""
+        return 0 if self._branches is None else self._branches.passes
+
+    @passes.setter
+    def passes(self, count: int) -> None:
+        if self._branches is not None:
+            self._branches.passes = count
 
     # Steps
 

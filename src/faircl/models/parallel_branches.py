@@ -192,7 +192,17 @@ class TwoBranches:
         self._replaced_norms: list[tuple[_BatchNorm, nn.Identity, list[Branches]]] = []
         for group in groups:
             self._insert_branches(group, frozen)
-        self._hook = model.register_forward_pre_hook(_MixingHook(list(self.branches.values()), seed, step))
+        self._mixing = _MixingHook(list(self.branches.values()), seed, step)
+        self._hook = model.register_forward_pre_hook(self._mixing)
+
+    @property
+    def passes(self) -> int:
+        """Training passes so far, which seed the choice between the branches."""
+        return self._mixing.passes
+
+    @passes.setter
+    def passes(self, count: int) -> None:
+        self._mixing.passes = count
 
     def _insert_branches(self, group: ConvGroup, frozen: bool) -> None:
         norm: Any = None if group.norm is None else self.model.get_submodule(group.norm)

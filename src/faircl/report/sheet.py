@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from matplotlib.patches import Patch
 
 from faircl.data.masks import colour_mask, decode_mask, voc_palette
 from faircl.data.raster_files import open_raster
-from faircl.files import writing
+from faircl.files import move_into_place, writing
 from faircl.runs.run import load_run
 from faircl.tables import show
 
@@ -48,7 +47,7 @@ def write_comparison_picture(path: Path, runs: Sequence[tuple[str, Path]]) -> Pa
     beside = path.with_name(f".{path.stem}.part.png")
     with writing(path, lambda: beside.unlink(missing_ok=True)):
         figure.savefig(beside, metadata={"Software": None})
-        os.replace(beside, path)
+        move_into_place(beside, path)
     return path
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from faircl.checksums import CHECKSUMS, damaged_file
 from faircl.errors import UserError
 from faircl.methods.base import Method
 from faircl.methods.state import MethodState, load_method_state, method_state
@@ -18,6 +21,8 @@ from faircl.runs.reading import read_json
 from faircl.scenario import Scenario
 
 METHOD_FORMAT = 2
+MODEL_FILES = ("model.json", "model.safetensors")
+STEP_FILES = (*MODEL_FILES, "method.json", "method.safetensors")
 
 
 def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, step: int) -> None:
@@ -33,14 +38,15 @@ def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, 
         "step": step,
         "scenario_sha256": scenario.sha256,
     }
-    _save(path, "model", model.state_dict(), about_model)
+    save_tensors(path, "model", model.state_dict(), about_model)
     state = method_state(method)
     about_method = {"format": METHOD_FORMAT, "method": method.name, "step": step, "numbers": state.numbers}
-    _save(path, "method", state.tensors, about_method)
+    save_tensors(path, "method", state.tensors, about_method)
 
 
 def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
     """Load a step's checkpoint into a network that has no classes yet and, unless it is None, into its method."""
+    check_whole(path, MODEL_FILES if method is None else STEP_FILES)
     about = read_json(path / "model.json")
     heads = about.get("heads")
     if not isinstance(heads, list) or not all(isinstance(size, int) and size > 0 for size in heads):
@@ -51,7 +57,7 @@ def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
         model.classifier.grow(size)
     if about.get("unknown") is True:
         model.classifier.add_unknown(about.get("background") is True)
-    state = _load(path / "model.safetensors")
+    state = load_tensors(path / "model.safetensors")
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
@@ -75,21 +81,34 @@ def _load_method(path: Path, method: Method) -> None:
             "saved it, or the file is damaged."
         )
     try:
-        load_method_state(method, MethodState(_load(path / "method.safetensors"), about["numbers"]))
+        load_method_state(method, MethodState(load_tensors(path / "method.safetensors"), about["numbers"]))
     except ValueError as error:
         raise UserError(f"The method state in {path} cannot be loaded: {error}; the files are damaged.") from None
 
 
-def _save(path: Path, name: str, state: dict[str, Tensor], about: dict[str, Any]) -> None:
-    save_file({k: v.detach().cpu().contiguous() for k, v in state.items()}, path / f"{name}.safetensors")
-    (path / f"{name}.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+def save_tensors(path: Path, name: str, tensors: Mapping[str, Tensor], about: dict[str, Any]) -> None:
+    """Write NAME.safetensors and NAME.json into a folder."""
+    text, file = path / f"{name}.json", path / f"{name}.safetensors"
+    text.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, file)
+    shutil.copymode(text, file)  # safetensors makes files that nobody else may read
 
 
-def _load(path: Path) -> dict[str, Tensor]:
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a file of tensors."""
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"Cannot read {path}: {error}; the file is missing or damaged.") from None
+
+
+def check_whole(path: Path, names: Sequence[str] = ()) -> None:
+    """Raise a UserError if one of these files of a folder, or of all, does not have its checksum."""
+    if found := damaged_file(path, names):
+        raise UserError(
+            f"{path / found} is missing or damaged: it does not have the sha256 in {path / CHECKSUMS}; restore it from "
+            "a copy, or train the step again with 'faircl train --resume'."
+        )
 
 
 def _first_line(error: Exception) -> str:

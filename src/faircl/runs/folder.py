@@ -2,18 +2,19 @@
 
     config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html
     examples/0.image.png 0.truth.png …
-    steps/00/model.safetensors model.json method.safetensors method.json examples/0.png …
+    steps/00/model.safetensors model.json method.safetensors method.json examples/0.png … SHA256SUMS
+    checkpoints/01-00000420/…    while step 1 trains (`faircl.runs.in_step`)
 
-A file is written beside its place and moved there; a step's folder appears only when it is complete. A killed process
-therefore leaves no file or step that is incomplete.
+Files and steps appear only when they are complete and on the disk (`faircl.files`). A step counts as finished once its
+evaluation is in metrics.jsonl.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from faircl.config.identity import differing_settings
 from faircl.config.run import RunConfig, parse_config
 from faircl.effects import Effect
 from faircl.errors import UserError
-from faircl.files import write_text, writing
+from faircl.files import flush, write_folder, write_text
+from faircl.runs.lock import RunLock
 from faircl.runs.reading import CONFIG, ENVIRONMENT, METRICS, SCENARIO, Record, read_config, read_json, read_records
 from faircl.scenario import Scenario
 from faircl.tables import Column, Table
@@ -43,16 +45,20 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def claim(cls, path: Path, config: RunConfig, scenario: Scenario, env: dict[str, str], resume: bool) -> RunFolder:
-        """Make a new run folder, or take up an unfinished one of the same configuration and scenario."""
-        folder = cls(path)
-        folder.check_free(config, resume)
+    def claim(
+        cls, lock: RunLock, config: RunConfig, scenario: Scenario, env: dict[str, str], resume: bool
+    ) -> RunFolder:
+        """Make a new run folder, or take up an unfinished one of the same configuration and scenario; lock it."""
+        folder, path = cls(lock.folder), lock.folder
         try:
             path.mkdir(parents=True, exist_ok=True)
+            flush(path.parent)
         except OSError as error:
             raise UserError(
                 f"Cannot make the output folder {path}: {error.strerror}; choose another with --out."
             ) from None
+        lock.acquire()
+        folder.check_free(config, resume)  # again: another process may have been faster
         if (path / SCENARIO).is_file() and folder.scenario()["sha256"] != scenario.sha256:
             if "protocol" not in folder.scenario():
                 raise UserError(
@@ -74,18 +80,23 @@ class RunFolder:
                 folder.write_text(name, text)
         return folder
 
+    def begun(self) -> bool:
+        """Whether the folder holds a run."""
+        return (self.path / CONFIG).is_file()
+
     def check_free(self, config: RunConfig, resume: bool) -> None:
         """Refuse a folder that holds something else."""
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"Output {self.path} is a file; choose a folder with --out.")
         try:
-            if not self.path.exists() or not any(self.path.iterdir()):
+            # Hidden files are left by a process that was killed before it had begun.
+            if not self.path.exists() or all(path.name.startswith(".") for path in self.path.iterdir()):
                 return
         except OSError as error:
             raise UserError(
                 f"Cannot look into the output folder {self.path}: {error.strerror}; choose another with --out."
             ) from None
-        if not (self.path / CONFIG).is_file():
+        if not self.begun():
             raise UserError(f"Output folder {self.path} holds other files; choose an empty or new folder with --out.")
         # After the first step its starting weights are not read again, so the file may have moved.
         begun = self.finished_steps() > 0
@@ -130,6 +141,11 @@ class RunFolder:
         """Folder of a step."""
         return self.path / "steps" / f"{step:02d}"
 
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the checkpoints within a step."""
+        return self.path / "checkpoints"
+
     def finished_steps(self) -> int:
         """Return the number of steps that are complete, counted from the first.
 
@@ -160,14 +176,16 @@ class RunFolder:
 
     def write_step(self, step: int, write: Callable[[Path], None]) -> None:
         """Let ``write`` fill a step's folder, then move it to its place."""
-        final = self.step_path(step)
-        beside = final.with_name(f".{final.name}.part")
-        shutil.rmtree(beside, ignore_errors=True)
-        with writing(final, lambda: shutil.rmtree(beside, ignore_errors=True)):
-            beside.mkdir(parents=True)
-            write(beside)
-            shutil.rmtree(final, ignore_errors=True)  # left by a process that was killed before it recorded the step
-            os.replace(beside, final)
+        write_folder(self.step_path(step), write)
+
+    def append_record(self, record: Record) -> None:
+        """Append a line to metrics.jsonl, if that is possible."""
+        with suppress(OSError), (self.path / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def remove_checkpoints(self) -> None:
+        """Remove all checkpoints within a step."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def write_records(self, records: list[Record]) -> None:
         """Replace metrics.jsonl, and metrics.csv made from its evaluations: a row per step and class."""

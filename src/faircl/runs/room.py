@@ -1,0 +1,34 @@
+"""Whether a run folder can take what a run will write; asked before training, so that no step is trained in vain."""
+
+from __future__ import annotations
+
+import shutil
+
+from faircl.errors import UserError
+from faircl.files import flush, writing
+from faircl.runs.folder import RunFolder
+from faircl.runs.in_step import KEPT
+
+GB = 1e9
+
+
+def check_room(folder: RunFolder, model_bytes: int, optimizer_bytes: int, steps: int) -> None:
+    """Raise a UserError if the disk is too full for the networks of ``steps`` steps and the checkpoints within one.
+
+    Files are written where networks and checkpoints will be, so that a missing permission is found as well.
+    """
+    # While the newest checkpoint is written, those before it are still there.
+    needed = steps * model_bytes + (KEPT + 1) * (model_bytes + optimizer_bytes)
+    free = shutil.disk_usage(folder.path).free
+    if needed > free:
+        raise UserError(
+            f"The run will write about {needed / GB:.1f} GB into {folder.path}, where {free / GB:.1f} GB are free; "
+            "make room, or choose another folder with --out."
+        )
+    for place in (folder.step_path(0).parent, folder.checkpoints):
+        probe = place / ".probe"
+        with writing(place):
+            place.mkdir(exist_ok=True)
+            probe.write_bytes(b"faircl")
+            flush(probe)
+            probe.unlink()

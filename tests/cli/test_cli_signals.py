@@ -1,0 +1,77 @@
+"""Signals and a running training process: it saves, leaves with a sentence and the usual exit code, and goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from grids import grid
+from run_files import records, states
+
+from faircl.runs.folder import RunFolder
+
+MORE = ["--set", "train.epochs=100", "--set", "train.later_epochs=1", "--set", "train.log_every=50"]
+
+
+def start(out, flags, *more):
+    return subprocess.Popen(
+        [sys.executable, "-m", "faircl", "train", "demo", "--out", str(out), *flags, *MORE, *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # Shells start what runs in the background deaf to Ctrl-C, tests perhaps among it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def wait_for(path, process):
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, tiny_flags):
+    out = tmp_path_factory.mktemp("whole") / "run"
+    process = start(out, tiny_flags)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return RunFolder(out)
+
+
+@grid("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"], quick=lambda name: name in ("SIGTERM", "SIGINT"))
+def test_a_signal_saves_the_update_and_leaves(name, undisturbed, tmp_path, tiny_flags):
+    number = getattr(signal, name)
+    process = start(tmp_path / "run", tiny_flags)
+    wait_for(tmp_path / "run/metrics.jsonl", process)  # the first fifty updates are done
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (128 + number, ""), err
+    last = err.splitlines()[-1]
+    assert last.startswith(f"faircl: stopped by {name} at step 0 after update ")
+    assert last.endswith(f" of 300, which is saved; continue with: faircl train --resume {tmp_path / 'run'}")
+    assert "Traceback" not in err
+    process = start(tmp_path / "run", tiny_flags, "--resume")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert states(RunFolder(tmp_path / "run")) == states(undisturbed)
+    assert records(RunFolder(tmp_path / "run")) == records(undisturbed)
+    assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_signals_that_are_ignored_stay_so(tmp_path, tiny_flags):
+    """As under nohup, which starts a process that ignores SIGHUP."""
+    command = f"trap '' HUP; exec '{sys.executable}' -m faircl train demo --out '{tmp_path / 'run'}' "
+    process = subprocess.Popen(
+        ["bash", "-c", command + " ".join(f"'{flag}'" for flag in (*tiny_flags, *MORE))],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    wait_for(tmp_path / "run/metrics.jsonl", process)
+    process.send_signal(signal.SIGHUP)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
