@@ -1,0 +1,116 @@
+"""Files of a run that were damaged: a flipped bit is found, and the last good state is used instead."""
+
+import shutil
+import stat
+import subprocess
+
+import pytest
+from grids import grid
+from run_files import records, states
+
+from faircl.checksums import damaged_file
+from faircl.engine.in_step_checkpoints import InStepCheckpoints
+from faircl.engine.reevaluate import evaluate_again
+from faircl.errors import Interrupted, UserError
+from faircl.runs.folder import RunFolder
+
+
+def flip_bit(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def copied(tiny_run, tmp_path):
+    return RunFolder(shutil.copytree(tiny_run.path, tmp_path / "run"))
+
+
+def stop_after(monkeypatch, updates):
+    """Stop at the last of these updates of the second step, and take a checkpoint after each."""
+    seen = []
+
+    def due(self):
+        seen.append(1)
+        self.stop = 15 if len(seen) == 6 + updates else 0
+        return True
+
+    monkeypatch.setattr(InStepCheckpoints, "due", due)
+
+
+@pytest.fixture
+def stopped(tiny_train, tmp_path, monkeypatch):
+    """A run that was stopped at the second step after its second update of three."""
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Interrupted, match="at step 1 after update 2 of 3"):
+            tiny_train(tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def test_sums_are_those_of_sha256sum(tiny_run):
+    folder = tiny_run.step_path(1)
+    found = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    listed = {line.removesuffix(": OK") for line in found.stdout.splitlines()}
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert listed == files - {"SHA256SUMS"}
+
+
+def test_all_files_have_one_mode(tiny_run):
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tiny_run.path.rglob("*") if path.is_file()}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_a_damaged_network_is_not_evaluated(name, copied, silent):
+    flip_bit(copied.step_path(1) / name)
+    with pytest.raises(
+        UserError, match=rf"steps/01/{name} is missing or damaged: it does not have the sha256"
+    ) as error:
+        evaluate_again(copied, silent())
+    assert "\n" not in str(error.value)
+    assert len(evaluate_again(copied, silent(), step=0)) == 1
+
+
+@grid("name", ["model.safetensors", "method.safetensors", "method.json"], quick=lambda name: name[:6] == "method")
+def test_a_damaged_step_is_trained_again(name, copied, tiny_run, tiny_train, silent):
+    flip_bit(copied.step_path(1) / name)
+    reporter = silent()
+    tiny_train(copied.path, resume=True, reporter=reporter)
+    said = f"warning: {copied.step_path(1) / name} is missing or damaged; step 1 is trained again"
+    assert said in reporter.said
+    assert states(copied) == states(tiny_run)
+    assert records(copied) == records(tiny_run)
+
+
+def test_two_checkpoints_are_kept(stopped):
+    assert sorted(path.name for path in stopped.checkpoints.iterdir()) == ["01-00000001", "01-00000002"]
+    assert [damaged_file(path) for path in stopped.checkpoints.iterdir()] == [None, None]
+
+
+NAMES = ("model", "method", "optimizer", "processes", "assigned")
+
+
+@grid("name", [f"{name}.{kind}" for name in NAMES for kind in ("safetensors", "json")] + ["SHA256SUMS"], quick=2)
+def test_the_checkpoint_before_a_damaged_one_is_used(name, stopped, tiny_run, tiny_train, silent):
+    newest = stopped.checkpoints / "01-00000002"
+    flip_bit(newest / name)
+    reporter = silent()
+    tiny_train(stopped.path, resume=True, reporter=reporter)
+    damaged = [line for line in reporter.said if line.startswith("warning: ")]
+    assert len(damaged) == 1
+    assert damaged[0].endswith("is missing or damaged; the checkpoint before it is used")
+    assert str(newest) in damaged[0]
+    assert states(stopped) == states(tiny_run)
+    assert records(stopped) == records(tiny_run)
+
+
+def test_no_checkpoint_is_whole(stopped, tiny_run, tiny_train, silent):
+    for path in stopped.checkpoints.iterdir():
+        (path / "optimizer.safetensors").unlink()
+    reporter = silent()
+    tiny_train(stopped.path, resume=True, reporter=reporter)
+    assert sum(line.startswith("warning: ") for line in reporter.said) == 2
+    assert states(stopped) == states(tiny_run)
+    assert records(stopped) == records(tiny_run)
