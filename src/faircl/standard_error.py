@@ -60,8 +60,9 @@ class StandardError:
 
     def _give_up(self, stream: Any, error: OSError | ValueError) -> None:
         self.problem = getattr(error, "strerror", None) or str(error)
-        if stream is sys.__stderr__ and not stream.closed:
+        own = sys.__stderr__
+        if own is not None and stream is own and not own.closed:
             # Python writes the rest of its buffer when it exits, and would exit with an error.
             devnull = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(devnull, stream.fileno())
+            os.dup2(devnull, own.fileno())
             os.close(devnull)

@@ -14,6 +14,8 @@ from lightning_fabric import Fabric
 from faircl.acceleration import accelerated
 from faircl.config.run import RunConfig
 from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank
+from faircl.engine.class_table import class_table
+from faircl.engine.header import header
 from faircl.engine.loggers import TrainLog, import_summary_writer
 from faircl.engine.make_method import check_balance_used, make_method
 from faircl.engine.network import (
@@ -27,6 +29,7 @@ from faircl.engine.network import (
 )
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.plan import Plan, check_auxiliary_maps, make_plan, open_data
+from faircl.engine.run_clock import RunClock
 from faircl.engine.runtime import (
     cudnn_benchmark,
     explain_out_of_memory,
@@ -48,6 +51,7 @@ from faircl.runs.checkpoint import load_step
 from faircl.runs.environment import environment
 from faircl.runs.folder import RunFolder
 from faircl.runs.reading import Record
+from faircl.runs.run_log import LoggedReporter
 from faircl.seeding import torch_seed
 
 LOCAL_BATCH_NORM = (
@@ -63,7 +67,7 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     and for BatchNorm without synchronised statistics.
     """
     init_process_group()
-    reporter = rank_zero_reporter(reporter)
+    reporter = log = LoggedReporter(rank_zero_reporter(reporter))
     config = config.model_copy(update={"data": config.data.absolute()})  # --resume works from any directory
     finished = on_rank_zero(partial(_finished_steps, RunFolder(out), config, resume))
     with process_settings(config.train):
@@ -78,7 +82,8 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
         on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
         # Data and settings have been checked; nothing is written before this line.
         folder = on_rank_zero(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
-        with explain_out_of_memory():
+        log.open(folder.path)
+        with log.until_end(), explain_out_of_memory():
             Trainer(plan, model, method, folder, fabric, reporter).run()
     return folder
 
@@ -114,6 +119,7 @@ class Trainer:
         self.config = plan.config
         tensorboard = self.config.train.tensorboard and rank() == 0
         self.log = TrainLog(folder.path, self.config.train.log_every, tensorboard)
+        self.clock = RunClock([step_iterations(plan, step) for step in range(len(plan.scenario.steps))])
 
     def run(self) -> None:
         """Train the unfinished steps."""
@@ -124,10 +130,13 @@ class Trainer:
             load_step(self.folder.step_path(first - 1), self.model, self.method)
         move_to_device(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
+        if first < steps:
+            self.reporter.say(header(self.plan, self.model, self.fabric.device, first))
         for step in range(first, steps):
             self.reporter.say(f"step {step}: {self.plan.describe_step(step)}")
             timings = self.train_step(step)
             evaluation = self.finish_step(step, records) | timings
+            self.reporter.say(class_table(step, evaluation, records))
             records += [*self.log.records, evaluation]
             self.log.records.clear()
             on_rank_zero(partial(write_results, self.folder, records))
@@ -180,7 +189,7 @@ class Trainer:
                     check_balance_used(self.method, self.config)
                 if self.log.due(update.iteration, iterations):
                     self.log.add(step, update.iteration, iterations, update.lr, terms, measures)
-                task.advance(f"loss {sum(terms.values()):.3f}")
+                task.advance(self.clock.note(step, update.iteration, sum(terms.values())))
             return time.monotonic() - started
 
     def finish_step(self, step: int, records: list[Record]) -> Record:

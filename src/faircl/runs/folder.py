@@ -1,11 +1,11 @@
 """The run folder and how it is written.
 
-    config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html
+    config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html train.log
     examples/0.image.png 0.truth.png …
     steps/00/model.safetensors model.json method.safetensors method.json examples/0.png …
 
 A file is written beside its place and moved there; a step's folder appears only when it is complete. A killed process
-therefore leaves no file or step that is incomplete.
+therefore leaves no file or step that is incomplete. Only train.log grows line by line (`faircl.runs.run_log`).
 """
 
 from __future__ import annotations
