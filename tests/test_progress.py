@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import subprocess
 import sys
 
@@ -56,6 +57,22 @@ def test_a_terminal_shows_a_bar(monkeypatch):
     use(ConsoleReporter())
     shown = sys.stderr.getvalue()
     assert all(part in shown for part in ("hello", "scan", "3/3", "loss 0.5"))
+
+
+@pytest.mark.parametrize(("columns", "spent"), [(60, False), (80, False), (100, True), (140, True)])
+def test_a_bar_leaves_room_for_the_time_left(columns, spent, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with ConsoleReporter().task("step 0 train", 900) as task:
+        task.advance("whole run 11 min 20 s left, loss 0.512")
+    shown = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sys.stderr.getvalue()))
+    last = [line for line in shown if "whole run" in line][-1]
+    assert len(last) <= columns
+    assert re.match(
+        r"step 0 train [━╸╺ ]{5,30} +1/900 " + ("0:00:00 " if spent else "") + "left -:--:-- whole run", last
+    )
+    assert ("loss 0.512" in last) == (columns >= 80)
 
 
 def test_a_quiet_reporter_prints_nothing(capsys):

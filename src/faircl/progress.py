@@ -7,10 +7,25 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Protocol, cast
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Task as BarState
+from rich.progress_bar import ProgressBar
+from rich.table import Column
+from rich.text import Text
 
 from faircl.standard_error import StandardError
 from faircl.timed_lines import TimedLines
+
+WIDE = 100
+"""Columns of a terminal that shows the time spent beside the time left."""
 
 
 class Task(Protocol):
@@ -61,12 +76,12 @@ class ConsoleReporter:
             return
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            _Bar(self.console),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            *([TimeElapsedColumn(table_column=Column(no_wrap=True))] if self.console.width >= WIDE else []),
             TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            _Note(),
         )
         with Progress(*columns, console=self.console) as progress:
             yield _BarTask(progress, label, total)
@@ -85,6 +100,28 @@ class SilentReporter:
 
     def advance(self, note: str = "") -> None:
         """Count nothing."""
+
+
+class _Bar(BarColumn):
+    """A bar of 30 characters, or of fewer where the terminal has no room for them beside the text."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+
+    def render(self, task: BarState) -> ProgressBar:
+        count = 2 * len(str(task.total)) + 1
+        times = "0:00:00 left 0:00:00 " if self.console.width >= WIDE else "left 0:00:00 "
+        text = len(task.description) + count + len(times) + len(task.fields["note"])
+        self.bar_width = min(max(self.console.width - text - 3, 5), 30)
+        return super().render(task)
+
+
+class _Note(ProgressColumn):
+    """The note, cut where the terminal ends."""
+
+    def render(self, task: BarState) -> Text:
+        return Text(task.fields["note"], no_wrap=True, overflow="ellipsis")
 
 
 class _BarTask:
