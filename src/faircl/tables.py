@@ -213,6 +213,12 @@ class Table:
         if self.caption:
             console.print(Text(self.caption, "dim"), soft_wrap=True)
 
+    def plain(self, width: int = 160) -> str:
+        """Return the table as the terminal shows it, without colours, for a log."""
+        out = io.StringIO()
+        self.print_to(Console(file=out, width=width, color_system=None, force_terminal=False))
+        return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
     def rich(self, details: bool = True) -> RichTable:
         """Return columns and rows for the terminal, with or without the ``detail`` columns."""
         # Text objects, so that a name such as "[red]" is not taken for markup.

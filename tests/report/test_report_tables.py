@@ -26,6 +26,17 @@ def test_markdown_golden():
     )
 
 
+def test_plain_golden():
+    assert replace(TABLE, title="some [red] title", caption="a caption").plain() == (
+        "some [red] title\n"
+        " Method     all   STD     pixels\n"
+        " a|b_1    36.99  20.0  1,234,567\n"
+        " <b>& $x  36.99     –          5\n"
+        " [red]        –  20.0          –\n"
+        "a caption\n"
+    )
+
+
 def test_latex_golden():
     assert TABLE.latex() == (
         "\\begin{tabular}{lrrr}\n"

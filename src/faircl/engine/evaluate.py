@@ -54,7 +54,7 @@ def evaluate(
     crop = CentreCrop(size) if convention.crop else None
     images = WholeImages(data, split, local_images, scenario.test_table(step, convention), crop)
     with evaluation_mode(model), reporter.task(f"step {step} evaluate", len(images)) as task:
-        for group in same_size_batches(images, batch, workers):
+        for group in same_size_batches(images, batch, workers, reporter):
             prediction = predict(model, torch.stack([item.image for item in group]))
             labels = torch.stack([item.labels for item in group]).to(prediction.device).long()
             confusion.update(prediction, labels)

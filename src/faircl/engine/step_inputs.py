@@ -110,7 +110,7 @@ def scan_images(
     table, tables = plan.scenario.train_table(step), plan.memories[step].tables(plan.scenario, step)
     whole = WholeImages(plan.data, plan.splits.train, images, table, tables=tables)
     with fused(model), reporter.task(f"step {step} scan", len(images)) as task:
-        for group in same_size_batches(whole, plan.config.eval.batch, plan.config.train.workers):
+        for group in same_size_batches(whole, plan.config.eval.batch, plan.config.train.workers, reporter):
             image = torch.stack([item.image for item in group]).to(fabric.device)
             labels = torch.stack([item.labels for item in group]).to(fabric.device).long()
             dtype = torch.get_default_dtype()

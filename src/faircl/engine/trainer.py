@@ -14,6 +14,8 @@ from lightning_fabric import Fabric
 from faircl.acceleration import accelerated
 from faircl.config.run import RunConfig
 from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank
+from faircl.engine.class_table import class_table
+from faircl.engine.header import header
 from faircl.engine.in_step_checkpoints import InStepCheckpoints
 from faircl.engine.in_step_state import begin_again
 from faircl.engine.loggers import TrainLog, import_summary_writer
@@ -27,6 +29,7 @@ from faircl.engine.network import (
     use_sync_batch_norm,
 )
 from faircl.engine.plan import Plan, check_auxiliary_maps, make_plan, open_data
+from faircl.engine.run_clock import RunClock
 from faircl.engine.runtime import (
     cudnn_benchmark,
     explain_out_of_memory,
@@ -51,6 +54,7 @@ from faircl.runs.lock import RunLock
 from faircl.runs.reading import Record
 from faircl.runs.resume_point import ResumePoint, find_resume_point
 from faircl.runs.room import check_room
+from faircl.runs.run_log import LoggedReporter
 from faircl.stop_signals import StopSignals
 
 LOCAL_BATCH_NORM = (
@@ -66,7 +70,7 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     and for BatchNorm without synchronised statistics.
     """
     init_process_group()
-    reporter = rank_zero_reporter(reporter)
+    reporter = log = LoggedReporter(rank_zero_reporter(reporter))
     config = config.model_copy(update={"data": config.data.absolute()})  # --resume works from any directory
     with RunLock(out) as lock, process_settings(config.train):
         start = on_rank_zero(partial(_resume_point, lock, config, resume))
@@ -81,7 +85,8 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
         on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
         # Data and settings have been checked; nothing is written before this line.
         folder = on_rank_zero(partial(_claim, lock, plan, model, resume))
-        with explain_out_of_memory():
+        log.open(folder.path)
+        with log.until_end(), explain_out_of_memory():
             Trainer(plan, model, method, folder, fabric, reporter).run(start)
     return folder
 
@@ -129,6 +134,7 @@ class Trainer:
         self.folder, self.fabric, self.reporter = folder, fabric, reporter
         self.config = plan.config
         self.log = TrainLog(folder, self.config.train.log_every, self.config.train.tensorboard, write=rank() == 0)
+        self.clock = RunClock([step_iterations(plan, step) for step in range(len(plan.scenario.steps))])
         self.signals = StopSignals(folder.path)
         self.checkpoints = InStepCheckpoints(folder, self.config.train.checkpoint_minutes, self.signals)
 
@@ -146,6 +152,8 @@ class Trainer:
             load_step(self.folder.step_path(start.step - 1), self.model, self.method)
         move_to_device(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
+        done = resumed.iteration if resumed else 0
+        self.reporter.say(header(self.plan, self.model, self.fabric.device, start.step, done))
         with self.signals:
             for step in range(start.step, steps):
                 self.reporter.say(f"step {step}: {self.plan.describe_step(step)}")
@@ -156,9 +164,10 @@ class Trainer:
         """Train, evaluate and save one step; ``resumed`` is the state to continue from."""
         timings = self.train_step(step, resumed)
         check_finite(self.model, step)
-        record = evaluation_record(self.plan, self.model, step, self.log.records, self.reporter)
+        record = evaluation_record(self.plan, self.model, step, self.log.records, self.reporter) | timings
         on_rank_zero(partial(write_step, self.plan, self.model, self.method, self.folder, step))
-        self.log.records.append(record | timings)
+        self.reporter.say(class_table(step, record, self.log.records))
+        self.log.records.append(record)
         on_rank_zero(partial(write_results, self.folder, self.log.records))
         on_rank_zero(self.folder.remove_checkpoints)
 
@@ -185,12 +194,13 @@ class Trainer:
         step, config = context.step, self.config
         updates = StepUpdates(self.plan, context, self.method, self.fabric, self.reporter, teacher, resumed)
         first, iterations = updates.done + 1, updates.iterations
+        label = f"step {step} train" + (f", from update {first}" if resumed else "")
         if step == self.first_step and has_unsynchronised_batch_norm(self.model):
             self.reporter.say(LOCAL_BATCH_NORM)
         with (
             cudnn_benchmark(config.train),
             accelerated(self.model, self.method, config, self.fabric, self.reporter, teacher),
-            self.reporter.task(f"step {step} train", iterations - updates.done) as task,
+            self.reporter.task(label, iterations - updates.done) as task,
             self.signals.deferred(),
         ):
             updates.start_clock()
@@ -201,7 +211,7 @@ class Trainer:
                     check_balance_used(self.method, config)
                 if self.log.due(update.iteration, iterations):
                     self.log.add(step, update.iteration, iterations, update.lr, terms, measures)
-                task.advance(f"loss {sum(terms.values()):.3f}")
+                task.advance(self.clock.note(step, update.iteration, sum(terms.values())))
             if self.checkpoints.worth_saving():
                 self._save_within_step(updates)
             return updates.seconds

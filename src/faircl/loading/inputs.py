@@ -47,4 +47,4 @@ def loader_batches(
     elif config.cache == "disk":
         dataset = replace(dataset, data=DiskCache(dataset.data))
     dataset = replace(dataset, resample_on_device=config.augment == "device")
-    return train_loader(dataset, order, config.workers, pin=device.type == "cuda")
+    return train_loader(dataset, order, config.workers, pin=device.type == "cuda", reporter=reporter)

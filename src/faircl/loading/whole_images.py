@@ -13,9 +13,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from faircl.data.sample import SegmentationData
 from faircl.labels import LabelTable, apply_table
+from faircl.loading.stalled_workers import say_if_stalled
 from faircl.loading.transforms import CentreCrop
 from faircl.loading.worker_errors import unwrap_user_errors
 from faircl.parallel import available_cores
+from faircl.progress import Reporter, SilentReporter
 from faircl.stop_signals import ignore_stop_signals
 
 
@@ -53,13 +55,18 @@ class WholeImages(Dataset[WholeImage]):
         return WholeImage(id, pixels, torch.from_numpy(labels.astype(np.int32)))
 
 
-def same_size_batches(images: WholeImages, batch: int, workers: int) -> Iterator[list[WholeImage]]:
-    """Yield lists of up to ``batch`` consecutive images of one size, so that none needs padding."""
+def same_size_batches(
+    images: WholeImages, batch: int, workers: int, reporter: Reporter | None = None
+) -> Iterator[list[WholeImage]]:
+    """Yield lists of up to ``batch`` consecutive images of one size, so that none needs padding.
+
+    The reporter is told of workers that do not answer.
+    """
     loader: DataLoader[WholeImage] = DataLoader(
         images, batch_size=None, num_workers=min(workers, available_cores()), worker_init_fn=ignore_stop_signals
     )
     group: list[WholeImage] = []
-    for item in unwrap_user_errors(loader):
+    for item in unwrap_user_errors(say_if_stalled(loader, reporter or SilentReporter())):
         if group and (len(group) == batch or group[0].image.shape != item.image.shape):
             yield group
             group = []

@@ -1,12 +1,12 @@
 """The run folder and how it is written.
 
-    config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html
+    config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html train.log
     examples/0.image.png 0.truth.png …
     steps/00/model.safetensors model.json method.safetensors method.json examples/0.png … SHA256SUMS
     checkpoints/01-00000420/…    while step 1 trains (`faircl.runs.in_step`)
 
-Files and steps appear only when they are complete and on the disk (`faircl.files`). A step counts as finished once its
-evaluation is in metrics.jsonl.
+Files and steps appear only when they are complete and on the disk (`faircl.files`); train.log and, while a step trains,
+metrics.jsonl grow line by line. A step counts as finished once its evaluation is in metrics.jsonl.
 """
 
 from __future__ import annotations
