@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from faircl.errors import UserError, unknown_name
+from faircl.errors import UserError, listed, unknown_name
 
 
 class Registry:
@@ -66,7 +66,7 @@ class Registry:
         if not isinstance(value, dict):
             return value
         if "name" not in value:
-            raise UserError(f"The {self.kind} has no name; expected one of: {', '.join(self.names())}.")
+            raise UserError(f"The {self.kind} has no name; expected one of: {listed(self.names())}.")
         return self.get(str(value["name"])).Config.model_validate(value)
 
 

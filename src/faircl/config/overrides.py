@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from faircl.config.yaml_text import read_yaml, yaml_problem
 from faircl.errors import UserError
 
 PARTS = ("data", "model", "method")
@@ -33,10 +34,11 @@ def parse_override(override: str) -> dict[str, Any]:
     if not equals or not all(keys):
         raise UserError(f"Cannot read --set {override}: expected key=value, as in --set optim.lr=0.02.")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = read_yaml(text)
+    except yaml.YAMLError as error:
         raise UserError(
-            f"Cannot read the value of --set {override}: expected YAML, as in 0.1, true or [a, b]."
+            f"Cannot read the value of --set {override}: {yaml_problem(error)}; expected YAML, as in 0.1, true or "
+            "[a, b]."
         ) from None
     for key in reversed(keys):
         value = {key: value}

@@ -26,7 +26,7 @@ from faircl.config.schema import (
     TrainConfig,
 )
 from faircl.effects import Effect
-from faircl.errors import UserError, unknown_name
+from faircl.errors import UserError, listed, unknown_name
 from faircl.readers.base import ReaderConfig
 from faircl.registry import METHODS, MODELS, READERS, Registry
 from faircl.scenario.conventions import CONVENTIONS, ConventionName
@@ -70,7 +70,7 @@ def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     tree = with_new_keys({key: value for key, value in dict(tree).items() if key not in NOTES})
     for section, table in (("data", READERS), ("model", MODELS), ("method", METHODS)):
         if section not in tree:
-            raise UserError(f"The configuration has no {section}; expected one of: {', '.join(table.names())}.")
+            raise UserError(f"The configuration has no {section}; expected one of: {listed(table.names())}.")
         tree[section] = _part(section, table, tree[section])
     try:
         return RunConfig.model_validate(tree)

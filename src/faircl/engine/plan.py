@@ -12,15 +12,13 @@ from faircl.config.run import RunConfig
 from faircl.data.label_index import LabelIndex
 from faircl.data.sample import SegmentationData
 from faircl.distributed import on_rank_zero
+from faircl.errors import listed
 from faircl.integrity.verify import verify_images
 from faircl.progress import Reporter
 from faircl.registry import METHODS
 from faircl.scenario import IndexedScenario, Scenario, Splits, make_scenario
 from faircl.scenario.from_config import find_protocol, find_splits, warn_of_leaks
 from faircl.scenario.replay_memory import ReplayMemory, replay_memories
-
-MAX_NAMES = 20
-"""Classes or domains of a step that are listed by name; the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,8 @@ class Plan:
         """Return the domains or classes that a step adds, its number of images and the size of its replay memory."""
         added = self.scenario.steps[step]
         names = added.domains or tuple(self.data.classes.names[i] for i in added.classes)
-        listed = ", ".join(names[:MAX_NAMES]) + (f", …: {len(names)}" if len(names) > MAX_NAMES else "")
         remembered = len(self.memories[step].images)
-        return f"{listed} ({len(added.images)} images{f', {remembered} in memory' if remembered else ''})"
+        return f"{listed(names)} ({len(added.images)} images{f', {remembered} in memory' if remembered else ''})"
 
     def label_counts(self, step: int) -> NDArray[np.int64]:
         """Count the pixels of every label in each image of a step: (images, channels after the step)."""

@@ -14,7 +14,7 @@ from faircl.distributed import init_process_group, on_rank_zero
 from faircl.engine.evaluate import evaluate
 from faircl.engine.network import build_model, move_to_device
 from faircl.engine.runtime import make_fabric, process_settings, rank_zero_reporter
-from faircl.errors import UserError
+from faircl.errors import UserError, listed
 from faircl.metrics import StepMetrics
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -107,7 +107,7 @@ def _scenario(
     if data.classes.names != scenario.classes.names or data.classes.background != scenario.classes.background:
         raise UserError(
             f"The data's classes are not those that {folder.path} was trained on: found "
-            f"{', '.join(data.classes.names)}; expected {', '.join(scenario.classes.names)}."
+            f"{listed(data.classes.names)}; expected {listed(scenario.classes.names)}."
         )
     if scenario.by_domain:
         _check_test_images(folder, scenario, data, find_splits(reader, scenario.protocol).test)

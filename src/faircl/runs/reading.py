@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from faircl.config.renamed import with_new_keys
+from faircl.config.yaml_text import read_yaml
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics
 
@@ -39,7 +40,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return the settings of a run as plain values, under their present names."""
     path = folder / CONFIG
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {' '.join(str(error).split())}; the run folder is damaged.") from None
     if not isinstance(tree, dict):
