@@ -64,7 +64,7 @@ def show(
 
     from faircl.config.yaml_text import read_yaml
     from faircl.errors import UserError
-    from faircl.scenario.from_config import find_splits
+    from faircl.scenario.division import find_splits
 
     try:
         wanted = {"task": _list_or_name(read_yaml(task), task), "setting": setting, "protocol": protocol}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -44,6 +45,23 @@ def parse_override(override: str) -> dict[str, Any]:
         value = {key: value}
     tree: dict[str, Any] = value
     return tree
+
+
+def given_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the settings of a tree by their dotted keys; a bare name of data, model or method is its ``name``.
+
+    >>> given_settings({"method": "mib", "optim": {"lr": 0.1}})
+    {'method.name': 'mib', 'optim.lr': 0.1}
+    """
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if not prefix and key in PARTS and isinstance(value, str):
+            value = {"name": value}
+        if isinstance(value, Mapping):
+            found |= given_settings(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
 
 
 def _other(beneath: dict[str, Any], value: dict[str, Any]) -> bool:

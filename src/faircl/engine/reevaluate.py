@@ -24,7 +24,8 @@ from faircl.runs.folder import RunFolder
 from faircl.scenario import CONVENTIONS, Convention, Scenario
 from faircl.scenario.class_steps import with_test_images
 from faircl.scenario.conventions import ConventionName
-from faircl.scenario.from_config import find_splits, warn_of_leaks
+from faircl.scenario.division import find_splits
+from faircl.scenario.from_config import warn_of_leaks
 
 
 def evaluate_again(
@@ -80,7 +81,9 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
     """
     done = folder.finished_steps()
     if done == 0:
-        raise UserError(f"The run {folder.path} has no finished step yet; continue it with 'faircl train … --resume'.")
+        raise UserError(
+            f"The run {folder.path} has no finished step yet; continue it: faircl train --resume {folder.path}."
+        )
     if step is None:
         return range(done)
     saved = folder.scenario()

@@ -12,7 +12,9 @@ import torch
 from lightning_fabric import Fabric
 
 from faircl.acceleration import accelerated
+from faircl.config.prepared import open_data
 from faircl.config.run import RunConfig
+from faircl.data.sample import SegmentationData
 from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank
 from faircl.engine.loggers import TrainLog, import_summary_writer
 from faircl.engine.make_method import check_balance_used, make_method
@@ -26,7 +28,7 @@ from faircl.engine.network import (
     use_sync_batch_norm,
 )
 from faircl.engine.optim import make_optimizer, make_schedule
-from faircl.engine.plan import Plan, check_auxiliary_maps, make_plan, open_data
+from faircl.engine.plan import Plan, check_auxiliary_maps, make_plan
 from faircl.engine.runtime import (
     cudnn_benchmark,
     explain_out_of_memory,
@@ -56,8 +58,12 @@ LOCAL_BATCH_NORM = (
 )
 
 
-def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False) -> RunFolder:
+def train(
+    config: RunConfig, out: Path, reporter: Reporter, resume: bool = False, data: SegmentationData | None = None
+) -> RunFolder:
     """Train all steps of a configuration into a folder; ``resume`` continues at the first unfinished step.
+
+    ``data`` is the data set of the configuration, where it has been opened before.
 
     Under torchrun every process makes the same call. The result equals that of a single process, except for dropout
     and for BatchNorm without synchronised statistics.
@@ -68,7 +74,7 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     finished = on_rank_zero(partial(_finished_steps, RunFolder(out), config, resume))
     with process_settings(config.train):
         fabric = make_fabric(config.train)
-        data = open_data(config)
+        data = open_data(config) if data is None else data
         check_inputs(config.train, data)
         model = _checked_network(config, fabric, pretrained=finished == 0)
         if config.train.tensorboard:

@@ -22,6 +22,7 @@ from faircl.config.run import RunConfig, parse_config
 from faircl.effects import Effect
 from faircl.errors import UserError
 from faircl.files import write_text, writing
+from faircl.runs.begun import check_begun, is_unused
 from faircl.runs.reading import CONFIG, ENVIRONMENT, METRICS, SCENARIO, Record, read_config, read_json, read_records
 from faircl.scenario import Scenario
 from faircl.tables import Column, Table
@@ -75,11 +76,13 @@ class RunFolder:
         return folder
 
     def check_free(self, config: RunConfig, resume: bool) -> None:
-        """Refuse a folder that holds something else."""
+        """Refuse a folder that holds something else, and with ``resume`` one in which no run was begun."""
+        if resume:
+            check_begun(self.path)
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"Output {self.path} is a file; choose a folder with --out.")
         try:
-            if not self.path.exists() or not any(self.path.iterdir()):
+            if not self.path.exists() or is_unused(self.path):
                 return
         except OSError as error:
             raise UserError(
