@@ -12,7 +12,6 @@ from faircl.distributed import (
     all_gather_objects,
     global_mean,
     global_sum,
-    launched_world_size,
     on_rank_zero,
     rank,
     rank_slice,
@@ -28,6 +27,7 @@ from faircl.losses.cross_entropy import pixel_cross_entropy
 from faircl.losses.imbalance import tilted_mean
 from faircl.methods.assignment import Assignment, RejectingAssigner
 from faircl.models.small import Small, SmallConfig
+from faircl.parallel import launched_world_size
 from faircl.progress import SilentReporter
 from faircl.prototypes import PrototypeBank, sample_keys
 from faircl.readers.scenes import SceneData

@@ -17,6 +17,7 @@ segment a photo (``faircl data synth --out data/street`` writes such a folder):
 
 Run
     train               train all steps of a recipe, a YAML file or a RunConfig
+    resume              continue a run that was stopped
     evaluate            evaluate the saved networks of a run again
     compare             put runs side by side; returns a Comparison
     load                load a step's network; returns a Predictor
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from faircl.api.registering import register_network as register_network
     from faircl.api.registering import register_reader as register_reader
     from faircl.api.running import evaluate as evaluate
+    from faircl.api.running import resume as resume
     from faircl.api.running import train as train
     from faircl.config.components import MethodConfig as MethodConfig
     from faircl.config.components import ModelConfig as ModelConfig
@@ -140,7 +142,7 @@ _HOMES = {
         "register_network",
         "register_reader",
     ),
-    "faircl.api.running": ("evaluate", "train"),
+    "faircl.api.running": ("evaluate", "resume", "train"),
     "faircl.config.components": ("MethodConfig", "ModelConfig"),
     "faircl.config.run": ("RunConfig",),
     "faircl.data.file_data": ("FileData",),

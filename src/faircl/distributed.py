@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from faircl.errors import UserError
+from faircl.parallel import launched_world_size
 from faircl.precision import at_least_float32_dtype
 
 T = TypeVar("T")
@@ -42,14 +43,6 @@ def world_size() -> int:
 def rank() -> int:
     """Return the rank of this process; 0 without a process group."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def launched_world_size() -> int:
-    """Return the number of processes that torchrun has started, also before the process group exists."""
-    found = os.environ.get("WORLD_SIZE", "1")
-    if not found.isdecimal() or int(found) < 1:
-        raise UserError(f"The environment says WORLD_SIZE is '{found}'; start processes with torchrun, or unset it.")
-    return int(found)
 
 
 def local_world_size() -> int:

@@ -1,4 +1,4 @@
-"""CPU cores and threads that this process may use."""
+"""CPU cores and threads that this process may use, and the processes that torchrun has started."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+
+from faircl.errors import UserError
+
+
+def launched_world_size() -> int:
+    """Return the number of processes that torchrun has started, also before the process group exists."""
+    found = os.environ.get("WORLD_SIZE", "1")
+    if not found.isdecimal() or int(found) < 1:
+        raise UserError(f"The environment says WORLD_SIZE is '{found}'; start processes with torchrun, or unset it.")
+    return int(found)
 
 
 def available_cores() -> int:

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from faircl.errors import UserError, unknown_name
+from faircl.errors import UserError, listed, unknown_name
 
 
 class Registry:
@@ -59,15 +59,27 @@ class Registry:
                     ) from None
         raise unknown_name(self.kind, name, self.names())
 
+    def name_in(self, value: Any) -> str | None:
+        """Return the name in ``{"name": …, …}`` or a bare name, which must be known; None for any other value.
+
+        No class is loaded for it, so that a mistyped name is found without importing torch.
+        """
+        if isinstance(value, dict):
+            if "name" not in value:
+                raise UserError(f"The {self.kind} has no name; expected one of: {listed(self.names())}.")
+            value = str(value["name"])
+        if not isinstance(value, str):
+            return None
+        if value not in self.names():
+            raise unknown_name(self.kind, value, self.names())
+        return value
+
     def parse_config(self, value: Any) -> Any:
         """Turn ``{"name": …, …}`` or a bare name into the configuration object of the class it names."""
-        if isinstance(value, str):
-            value = {"name": value}
-        if not isinstance(value, dict):
+        name = self.name_in(value)
+        if name is None:
             return value
-        if "name" not in value:
-            raise UserError(f"The {self.kind} has no name; expected one of: {', '.join(self.names())}.")
-        return self.get(str(value["name"])).Config.model_validate(value)
+        return self.get(name).Config.model_validate(value if isinstance(value, dict) else {"name": name})
 
 
 METHODS = Registry(
@@ -121,3 +133,8 @@ READERS = Registry(
         "huggingface": "faircl.readers.huggingface:HuggingFaceReader",
     },
 )
+
+
+def is_joint(method: str) -> bool:
+    """Whether a method trains all classes in one step; of the built-in ones it is known without importing torch."""
+    return method == "joint" if method in METHODS.builtin else bool(METHODS.get(method).joint)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from faircl.errors import did_you_mean
+from faircl.errors import did_you_mean, listed
 
 
 class InvalidSettings(ValueError):
@@ -33,7 +33,7 @@ def explain(error: ValidationError, model: type[BaseModel], place: Sequence[str]
     if first["type"] == "extra_forbidden":
         known, key = _known_keys(model, path[:-1]), where[-1]
         section = f" in {'.'.join(where[:-1])}" if where[:-1] else ""
-        return f"Unknown setting '{key}'{section}.{did_you_mean(key, known)} Known: {', '.join(known)}."
+        return f"Unknown setting '{key}'{section}.{did_you_mean(key, known)} Known: {listed(known)}."
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
         key = next(iter(_known_keys(model, path)), "key")

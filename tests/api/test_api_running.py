@@ -119,6 +119,9 @@ def test_the_command_line_trains_the_same_run(run, cli, tmp_path):
     ("function", "command"),
     [
         ("train", ("train", "demo", "--out", "x")),
+        ("train", ("train", "demo", "--out", "x", "--fit", "8gb")),
+        ("resume", ("train", "--resume", "x")),
+        ("resume", ("train", "--out", "x", "--resume")),
         ("load_config", ("config", "show", "demo")),
         ("evaluate", ("eval", "RUN")),
         ("compare", ("compare", "RUN")),

@@ -32,6 +32,7 @@ FUNCTIONS = {
     "register_method": "name, cls",
     "register_network": "name, cls",
     "register_reader": "name, cls",
+    "resume": "run, settings=None, *, reporter=None",
     "train": "recipe, out, settings=None, *, resume=False, reporter=None",
     "upsampled_cross_entropy": (
         "logits, target, *, class_weight=None, offset=None, pixel_weight=None, grouped=0, focal=0.0"

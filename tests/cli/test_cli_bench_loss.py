@@ -138,5 +138,5 @@ def test_options_of_the_loss(args, words, refused, monkeypatch):
 @pytest.mark.parametrize("command", ["loss", "evaluation"])
 def test_one_process(command, refused, monkeypatch):
     monkeypatch.setattr("faircl.distributed.init_process_group", lambda: None)
-    monkeypatch.setattr("faircl.distributed.launched_world_size", lambda: 2)
+    monkeypatch.setattr("faircl.parallel.launched_world_size", lambda: 2)
     refused(f"faircl bench {command} times one process; start it without torchrun.", "bench", command, *TINY)

@@ -28,7 +28,8 @@ OPTIONS = {
     "recipes": "--data --format --json --method -d -m",
     "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
     "--setting --task -d -r -t",
-    "train": "--fit --format --json --out --resume --seed --set -o",
+    "train": "--batch --device --epochs --fit --format --json --lr --method --model --out --resume --root --seed --set "
+    "--task --workers -m -o -r -t",
 }
 NO_TABLE = {"config show", "data prepare", "data synth", "doctor"}
 

@@ -61,7 +61,7 @@ def test_a_folder_that_is_not_free(tiny_flags, tmp_path):
 
 def test_data_that_cannot_be_read(street, tmp_path):
     (street / "masks/train/train-00003.png").write_bytes(b"no image")
-    line = ["train", "folder", "--out", tmp_path / "run", "--set", f"data.root={street}"]
+    line = ["train", "folder", "--task", "6-4", "--out", tmp_path / "run", "--set", f"data.root={street}"]
     stopped(*command(tmp_path, line, line), said="train-00003.png")
     assert not (tmp_path / "run").exists()
 
@@ -85,7 +85,7 @@ def test_a_mistake_that_all_processes_find(setting, said, tiny_flags, tmp_path):
 @pytest.mark.slow
 def test_a_mistake_of_one_process_is_said_with_its_number_and_stops_all(street, tmp_path):
     lines = [
-        ["train", "folder", "--out", tmp_path / "run", "--set", f"data.root={root}"]
+        ["train", "folder", "--task", "6-4", "--out", tmp_path / "run", "--set", f"data.root={root}"]
         for root in (street, tmp_path / "nowhere")
     ]
     first, second = command(tmp_path, *lines, seconds=20 + FAILURE_WAIT)
@@ -98,7 +98,7 @@ def test_a_mistake_of_one_process_is_said_with_its_number_and_stops_all(street, 
 
 def test_a_mistake_of_the_first_process_stops_all(street, tmp_path):
     lines = [
-        ["train", "folder", "--out", tmp_path / "run", "--set", f"data.root={root}"]
+        ["train", "folder", "--task", "6-4", "--out", tmp_path / "run", "--set", f"data.root={root}"]
         for root in (tmp_path / "nowhere", street)
     ]
     stopped(*command(tmp_path, *lines, seconds=20 + FAILURE_WAIT), said="nowhere")

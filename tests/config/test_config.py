@@ -53,7 +53,7 @@ def test_joint_demo_has_as_many_iterations_as_both_steps():
 def test_defaults_fill_a_minimal_configuration():
     config = parse_config(MINIMAL)
     assert isinstance(config, RunConfig)
-    assert (config.seed, config.scenario.task, config.optim.name, config.data.size) == (0, "offline", "sgd", 96)
+    assert (config.seed, config.scenario.task, config.optim.name, config.data.size) == (0, None, "sgd", 96)
 
 
 @pytest.mark.parametrize(

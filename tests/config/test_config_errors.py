@@ -134,6 +134,21 @@ def test_broken_yaml(tmp_path, text):
     assert "is not valid YAML" in message(path)
 
 
+def test_a_key_given_twice_is_named_with_its_lines(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("base: demo\ntrain:\n  epochs: 3\n  batch: 8\n  epochs: 5\n")
+    assert "key 'epochs' is given twice, first at line 3 and again at line 5, column 3" in message(path)
+    assert "key 'lr' is given twice" in message("demo", ["optim={lr: 0.1, momentum: 0, lr: 0.2}"])
+    assert "key 'a' is given twice" in message("demo", ["scenario.task=[[x], [{a: 1, a: 1}]]"])
+
+
+def test_a_merged_key_may_be_changed(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("base: demo\neval:\n  <<: {batch: 3, examples: 2}\n  batch: 5\n")
+    config = load_config(str(path))
+    assert (config.eval.batch, config.eval.examples) == (5, 2)
+
+
 def test_not_text(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_bytes(b"\xff\xfe\x00\x80")

@@ -227,8 +227,9 @@ def test_one_recipe_is_shown_beside_the_other_methods(cli):
     text = cli("recipes", "ade-100-50").out
     for words in (STATUS, "MiB + AWT", "→  FairCL + DeepLab-V3", "Table 7", "lr 0.01, later 0.001", "convention plop"):
         assert words in text
-    assert "\nfaircl train ade-100-50 --out runs/ade-100-50 --set data.root=DIR\n" in text
+    assert "\nfaircl train ade-100-50 --root DIR --out runs/ade-100-50\n" in text
     assert "\nfaircl train demo --out runs/demo\n" in cli("recipes", "demo").out
+    assert "\nfaircl train folder --root DIR --task TASK --out runs/folder\n" in cli("recipes", "folder").out
 
 
 def test_one_recipe_as_json(cli):

@@ -21,17 +21,26 @@ def load_config(source: str | Path | RunConfig, settings: Settings = None) -> Ru
     ``source`` is the name of a recipe (`list_recipes`), the path of a YAML file, or a configuration. Keys of
     ``settings`` are dotted: ``{"optim.lr": 0.02, "method": "mib", "data.root": "/data/mine"}``.
     """
-    from faircl.config.run import RunConfig, resolve
-    from faircl.config.run import load_config as load
+    from faircl.config.run import RunConfig, parse_config
 
     overrides = as_overrides(settings)
+    if isinstance(source, RunConfig) and not overrides:
+        return source
+    return parse_config(settings_tree(source, overrides))
+
+
+def settings_tree(source: str | Path | RunConfig, overrides: Iterable[str]) -> dict[str, Any]:
+    """Return a configuration as plain values, with some settings changed; it is not validated."""
+    from faircl.config.recipes import recipe_tree
+    from faircl.config.run import RunConfig, apply_overrides
+
     if isinstance(source, RunConfig):
-        return resolve(source.model_dump(mode="json"), overrides) if overrides else source
+        return apply_overrides(source.model_dump(mode="json"), overrides)
     if not isinstance(source, str | Path):
         raise UserError(
             f"A configuration is the name of a recipe, the path of a YAML file or a RunConfig; found {source!r}."
         )
-    return load(str(source), overrides)
+    return apply_overrides(recipe_tree(str(source)), overrides)
 
 
 def as_overrides(settings: Settings) -> list[str]:

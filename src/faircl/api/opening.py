@@ -37,7 +37,7 @@ def open_run(path: str | Path) -> Run:
         raise UserError(f"Expected the path of a run folder; found {path!r}.")
     folder = Path(path).expanduser()
     if (folder / CONFIG).is_file() and not (folder / METRICS).is_file():
-        raise UserError(f"The run {folder} has no finished step yet; continue it with resume.")
+        raise UserError(f"The run {folder} has no finished step yet; continue it: faircl train --resume {folder}.")
     try:
         return load_run(folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
@@ -118,12 +118,17 @@ def run_folder(run: RunSource) -> RunFolder:
     """Return the folder of a run; a UserError where there is none."""
     from faircl.runs.folder import RunFolder
 
+    return RunFolder.open(folder_path(run))
+
+
+def folder_path(run: RunSource) -> Path:
+    """Return the path of a run's folder."""
     if isinstance(run, str | Path):
-        return RunFolder.open(Path(run).expanduser())
+        return Path(run).expanduser()
     folder = getattr(run, "folder", None)
     if not isinstance(folder, Path):
         raise UserError(f"Expected a run or the path of its folder; found {run!r}.")
-    return RunFolder.open(folder)
+    return folder
 
 
 def _plain(value: Any) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faircl.api.configuring import Settings, load_config
-from faircl.api.opening import RunSource, run_folder
+from faircl.api.configuring import Settings, as_overrides, settings_tree
+from faircl.api.opening import RunSource, folder_path, run_folder
 
 if TYPE_CHECKING:
     from faircl.config.run import RunConfig
+    from faircl.data.sample import SegmentationData
     from faircl.metrics import StepMetrics
     from faircl.progress import Reporter
     from faircl.runs.run import Run
@@ -25,16 +26,21 @@ def train(
 ) -> Run:
     """Train all steps of a configuration into the folder ``out``, evaluating after each, and return the run.
 
-    ``recipe`` and ``settings`` are those of `load_config`. ``resume`` continues a run at its first unfinished step.
-    Progress goes to ``reporter``, by default to standard error; ``faircl.SilentReporter()`` shows none. Under torchrun
-    all processes call it alike.
+    ``recipe`` and ``settings`` are those of `load_config`; one of them must set ``scenario.task``. ``resume`` continues
+    the run that was begun in ``out``; the function `resume` does so without being told its settings again. Progress
+    goes to ``reporter``, by default to standard error; ``faircl.SilentReporter()`` shows none. Under torchrun all
+    processes call it alike.
     """
-    from faircl.distributed import on_rank_zero
-    from faircl.engine.trainer import train as train_run
-    from faircl.runs.run import load_run
+    return _train(recipe, Path(out), settings, resume, reporter)
 
-    folder = train_run(load_config(recipe, settings), Path(out), reporter or _console(), resume)
-    return on_rank_zero(lambda: load_run(folder.path))
+
+def resume(run: RunSource, settings: Settings = None, *, reporter: Reporter | None = None) -> Run:
+    """Continue a run where it stopped, with the settings it was begun with, and return it; a finished one is read.
+
+    ``settings`` may change what does not change the run, such as ``{"train.workers": 4}``, or ``{"data.root": …}`` if
+    the data has moved. ``reporter`` is that of `train`.
+    """
+    return _train(None, folder_path(run), settings, True, reporter)
 
 
 def evaluate(
@@ -56,6 +62,47 @@ def evaluate(
     folder = run_folder(run)
     by = None if convention is None else parse_convention(convention)
     return evaluate_again(folder, reporter or _console(), step, None if root is None else Path(root), by)
+
+
+def _train(
+    recipe: str | Path | RunConfig | None, out: Path, settings: Settings, resume: bool, reporter: Reporter | None
+) -> Run:
+    from faircl.parallel import launched_world_size
+
+    if launched_world_size() > 1:  # the processes must know each other, so that one of them reports a mistake
+        from faircl.distributed import init_process_group
+
+        init_process_group()
+    config, data = _prepared(recipe, out, settings, resume)
+
+    from faircl.distributed import on_rank_zero
+    from faircl.engine.trainer import train as train_run
+    from faircl.runs.run import load_run
+
+    folder = train_run(config, out, reporter or _console(), resume, data)
+    return on_rank_zero(lambda: load_run(folder.path))
+
+
+def _prepared(
+    recipe: str | Path | RunConfig | None, out: Path, settings: Settings, resume: bool
+) -> tuple[RunConfig, SegmentationData]:
+    """Read and check the configuration of a run and open its data; without a recipe it is that of the run ``out``.
+
+    A mistake that can be found without torch is found before it is imported.
+    """
+    from faircl.config.prepared import open_data, prepare
+    from faircl.config.run import RunConfig, apply_overrides
+    from faircl.runs.begun import check_begun
+    from faircl.runs.reading import read_config
+
+    if resume:
+        check_begun(out)
+    overrides = as_overrides(settings)
+    if recipe is None:
+        return prepare(apply_overrides(read_config(out), overrides))
+    if isinstance(recipe, RunConfig) and not overrides:
+        return recipe, open_data(recipe)
+    return prepare(settings_tree(recipe, overrides))
 
 
 def _console() -> Reporter:

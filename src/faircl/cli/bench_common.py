@@ -46,7 +46,8 @@ def grid_options(
 
 def require_single_process(command: str) -> None:
     """Raise a UserError under torchrun with several processes."""
-    from faircl.distributed import init_process_group, launched_world_size
+    from faircl.distributed import init_process_group
+    from faircl.parallel import launched_world_size
 
     init_process_group()
     if launched_world_size() > 1:

@@ -218,10 +218,10 @@ def synth(
 def _steps(data: SegmentationData, scenario: ScenarioConfig) -> dict[int, int] | None:
     """Return the step that learns each id, where a task was given; background is there from step 0."""
     from faircl.scenario import split_classes
-    from faircl.scenario.from_config import find_protocol
+    from faircl.scenario.division import find_protocol
 
-    if "task" not in scenario.model_fields_set:
-        if "order" in scenario.model_fields_set:
+    if scenario.task is None:
+        if scenario.order is not None:
             raise UserError("An order of the classes was given without a task; add one, as in --task 15-1.")
         return None
     if (protocol := find_protocol(data, scenario)) != "classes":

@@ -53,6 +53,7 @@ def demo(
     from faircl.engine.runtime import rank_zero_reporter
     from faircl.progress import ConsoleReporter
     from faircl.report.sheet import write_comparison_picture
+    from faircl.runs.begun import is_begun
     from faircl.runs.folder import RunFolder
 
     init_process_group()
@@ -66,7 +67,8 @@ def demo(
     for label, recipe, config in configs:
         reporter.say(f"[{len(trained) + 1}/{len(RUNS)}] {label}")
         with stoppable():
-            trained.append(faircl.train(config, out / recipe, resume=True, reporter=reporter))
+            begun = is_begun(out / recipe)
+            trained.append(faircl.train(config, out / recipe, resume=begun, reporter=reporter))
     if rank() > 0:
         return
     made = faircl.compare(trained, [label for label, _, _ in configs], out)

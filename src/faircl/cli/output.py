@@ -34,7 +34,7 @@ def fitted(config: RunConfig, preset: str | None) -> RunConfig:
     if preset is None:
         return config
     from faircl.config.presets import fit
-    from faircl.distributed import launched_world_size
+    from faircl.parallel import launched_world_size
     from faircl.progress import ConsoleReporter
 
     config, changes, notes = fit(config, preset, launched_world_size())

@@ -12,7 +12,7 @@ from faircl.config.published import Entry, published
 from faircl.config.recipes import recipe_names, recipe_tree, unknown_recipe
 from faircl.config.run import RunConfig, load_config
 from faircl.errors import UserError, unknown_name
-from faircl.registry import METHODS
+from faircl.registry import METHODS, is_joint
 from faircl.tables import Column, Styled, Table
 
 _MAIN = ("faircl", "finetune", "joint")
@@ -43,8 +43,9 @@ def detail(name: str) -> dict[str, Any]:
     for shown, entry in zip(found["published"], _entries(name), strict=True):
         shown |= {"title": entry.table.title, "rows": {row: entry.table.row(row) for row in entry.table.rows}}
     config = load_config(name)
-    root = " --set data.root=DIR" if "root" in type(config.data).model_fields else ""
-    return {**found, "settings": _settings(config), "command": f"faircl train {name} --out runs/{name}{root}"}
+    root = " --root DIR" if "root" in type(config.data).model_fields else ""
+    task = " --task TASK" if config.scenario.task is None and not is_joint(config.method.name) else ""
+    return {**found, "settings": _settings(config), "command": f"faircl train {name}{root}{task} --out runs/{name}"}
 
 
 def chosen(method: str | None = None, data: str | None = None) -> list[dict[str, Any]]:
@@ -124,7 +125,7 @@ def _settings(config: RunConfig) -> dict[str, str]:
         what += " (tests on training images: see 'faircl scenario show')"
     settings = {
         "data": f"{data.name}, trained on {data.train}, tested on {data.test}",
-        "scenario": f"task {scenario.task}, {what}",
+        "scenario": f"task {scenario.task or 'of your choice'}, {what}",
         "model": _words(config.model),
         "method": _words(config.method),
         "optim": f"{optim.name}, lr {optim.lr:g}, later {later_lr:g}, {optim.schedule}",

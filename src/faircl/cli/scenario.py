@@ -62,12 +62,13 @@ def show(
     """
     import yaml
 
+    from faircl.config.yaml_text import read_yaml
     from faircl.errors import UserError
-    from faircl.scenario.from_config import find_splits
+    from faircl.scenario.division import find_splits
 
     try:
-        wanted = {"task": _list_or_name(yaml.safe_load(task), task), "setting": setting, "protocol": protocol}
-        wanted["order"] = None if order is None else _list_or_name(yaml.safe_load(order), order)
+        wanted = {"task": _list_or_name(read_yaml(task), task), "setting": setting, "protocol": protocol}
+        wanted["order"] = None if order is None else _list_or_name(read_yaml(order), order)
     except yaml.YAMLError:
         raise UserError(
             "Cannot read --task or --order: expected a name, or lists as in '[[sky, road], [car]]'."

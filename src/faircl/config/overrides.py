@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from faircl.config.yaml_text import read_yaml, yaml_problem
 from faircl.errors import UserError
 
 PARTS = ("data", "model", "method")
@@ -33,15 +35,33 @@ def parse_override(override: str) -> dict[str, Any]:
     if not equals or not all(keys):
         raise UserError(f"Cannot read --set {override}: expected key=value, as in --set optim.lr=0.02.")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = read_yaml(text)
+    except yaml.YAMLError as error:
         raise UserError(
-            f"Cannot read the value of --set {override}: expected YAML, as in 0.1, true or [a, b]."
+            f"Cannot read the value of --set {override}: {yaml_problem(error)}; expected YAML, as in 0.1, true or "
+            "[a, b]."
         ) from None
     for key in reversed(keys):
         value = {key: value}
     tree: dict[str, Any] = value
     return tree
+
+
+def given_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the settings of a tree by their dotted keys; a bare name of data, model or method is its ``name``.
+
+    >>> given_settings({"method": "mib", "optim": {"lr": 0.1}})
+    {'method.name': 'mib', 'optim.lr': 0.1}
+    """
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if not prefix and key in PARTS and isinstance(value, str):
+            value = {"name": value}
+        if isinstance(value, Mapping):
+            found |= given_settings(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
 
 
 def _other(beneath: dict[str, Any], value: dict[str, Any]) -> bool:

@@ -13,6 +13,7 @@ import yaml
 
 from faircl.config.overrides import merge
 from faircl.config.renamed import with_new_keys
+from faircl.config.yaml_text import read_yaml, yaml_problem
 from faircl.errors import UserError, did_you_mean
 
 NOTES = ("about", "status", "published")
@@ -49,7 +50,7 @@ def _read_tree(source: str, chain: tuple[str, ...]) -> dict[str, Any]:
     try:
         tree = deepcopy(_parsed(_source_text(source)))
     except yaml.YAMLError as error:
-        raise UserError(f"{source} is not valid YAML: {_yaml_problem(error)}.") from None
+        raise UserError(f"{source} is not valid YAML: {yaml_problem(error)}.") from None
     if not isinstance(tree, dict):
         raise UserError(f"{source} holds no settings; expected keys such as data, scenario, model and method.")
     base = tree.pop("base", None)
@@ -67,17 +68,10 @@ def _beside(base: str, source: str) -> str:
     return base if base in _packaged() or not (path.suffix in (".yaml", ".yml") or path.is_file()) else str(path)
 
 
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return " ".join(str(error).split())
-    return f"{getattr(error, 'problem', None) or 'mistake'} at line {mark.line + 1}, column {mark.column + 1}"
-
-
 @cache
 def _parsed(text: str) -> Any:
     """Parse YAML once: many recipes have the same bases."""
-    return yaml.safe_load(text)
+    return read_yaml(text)
 
 
 def _source_text(source: str) -> str:

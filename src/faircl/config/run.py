@@ -26,7 +26,7 @@ from faircl.config.schema import (
     TrainConfig,
 )
 from faircl.effects import Effect
-from faircl.errors import UserError, unknown_name
+from faircl.errors import UserError, listed, unknown_name
 from faircl.readers.base import ReaderConfig
 from faircl.registry import METHODS, MODELS, READERS, Registry
 from faircl.scenario.conventions import CONVENTIONS, ConventionName
@@ -52,6 +52,9 @@ class RunConfig(Section):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+_TORCH_PARTS = {"model": MODELS, "method": METHODS}
+
+
 def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a recipe by name or a YAML file by path, apply ``a.b=c`` overrides and validate."""
     return resolve(recipe_tree(source), overrides)
@@ -59,19 +62,48 @@ def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
 
 def resolve(tree: dict[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
     """Apply ``a.b=c`` overrides to a tree of plain values and validate it."""
+    return parse_config(apply_overrides(tree, overrides))
+
+
+def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Lay ``a.b=c`` overrides over a tree of plain values."""
     changes: dict[str, Any] = {}
     for override in overrides:
         changes = merge(changes, with_new_keys(parse_override(override), merge(tree, changes)))
-    return parse_config(merge(tree, changes))
+    return merge(tree, changes)
 
 
 def parse_config(tree: Mapping[str, Any]) -> RunConfig:
     """Validate a tree of plain values; every mistake becomes one sentence that names the key."""
-    tree = with_new_keys({key: value for key, value in dict(tree).items() if key not in NOTES})
-    for section, table in (("data", READERS), ("model", MODELS), ("method", METHODS)):
+    tree = _settings(tree)
+    plain = parse_without_torch(tree)
+    parts = {section: _part(section, table, tree[section]) for section, table in _TORCH_PARTS.items()}
+    return _validated({name: getattr(plain, name) for name in plain.model_fields_set} | parts)
+
+
+def parse_without_torch(tree: Mapping[str, Any]) -> RunConfig:
+    """Validate all but the settings of model and method, which have their names alone in the result.
+
+    These settings are declared beside networks and losses, so that validating them imports torch, which takes seconds.
+    """
+    tree = _settings(tree)
+    for section, table in {"data": READERS, **_TORCH_PARTS}.items():
         if section not in tree:
-            raise UserError(f"The configuration has no {section}; expected one of: {', '.join(table.names())}.")
-        tree[section] = _part(section, table, tree[section])
+            raise UserError(f"The configuration has no {section}; expected one of: {listed(table.names())}.")
+        name = table.name_in(tree[section])
+        if section == "data":
+            tree[section] = _part(section, table, tree[section])
+        elif name is not None:
+            tree[section] = (ModelConfig if section == "model" else MethodConfig)(name=name)
+    return _validated(tree)
+
+
+def _settings(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a tree without notes and old keys."""
+    return with_new_keys({key: value for key, value in tree.items() if key not in NOTES})
+
+
+def _validated(tree: Mapping[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(tree)
     except ValidationError as error:

@@ -24,7 +24,9 @@ _Share = Annotated[float, Field(ge=0, lt=1)]
 class ScenarioConfig(Section):
     """Which classes are learned when."""
 
-    task: str | list[list[StrictInt | str]] = Field("offline", description="'15-1', '6-2-3', 'offline', or class lists")
+    task: str | list[list[StrictInt | str]] | None = Field(
+        None, description="'15-1', '6-2-3', 'offline', or class lists"
+    )
     setting: Literal["overlapped", "disjoint", "sequential"] = Field("overlapped", description="images of a step")
     order: str | list[StrictInt | str] | None = Field(
         None, description="order of the classes, or of the domains: a list, 'random:SEED', or the data's own"

@@ -15,7 +15,7 @@ from faircl.data.mask_coding import MaskCoding, MaskCounts, count_ids
 from faircl.data.masks import Palette
 from faircl.data.raster_files import file_bytes
 from faircl.data.sample import Classes, Sample
-from faircl.errors import UserError, did_you_mean
+from faircl.errors import UserError, did_you_mean, listed
 from faircl.labels import Mask
 
 
@@ -177,5 +177,5 @@ class FileData:
         """Raise an error if there is no such split."""
         splits = self.splits()
         if split not in splits:
-            have = f"It has: {', '.join(splits)}." if splits else "It has none."
+            have = f"It has: {listed(splits)}." if splits else "It has none."
             raise UserError(f"Data set {self.root} has no split '{split}'.{did_you_mean(split, splits)} {have}")

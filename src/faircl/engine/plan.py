@@ -12,15 +12,13 @@ from faircl.config.run import RunConfig
 from faircl.data.label_index import LabelIndex
 from faircl.data.sample import SegmentationData
 from faircl.distributed import on_rank_zero
+from faircl.errors import listed
 from faircl.integrity.verify import verify_images
 from faircl.progress import Reporter
-from faircl.registry import METHODS
+from faircl.registry import is_joint
 from faircl.scenario import IndexedScenario, Scenario, Splits, make_scenario
-from faircl.scenario.from_config import find_protocol, find_splits, warn_of_leaks
+from faircl.scenario.from_config import warn_of_leaks
 from faircl.scenario.replay_memory import ReplayMemory, replay_memories
-
-MAX_NAMES = 20
-"""Classes or domains of a step that are listed by name; the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,8 @@ class Plan:
         """Return the domains or classes that a step adds, its number of images and the size of its replay memory."""
         added = self.scenario.steps[step]
         names = added.domains or tuple(self.data.classes.names[i] for i in added.classes)
-        listed = ", ".join(names[:MAX_NAMES]) + (f", …: {len(names)}" if len(names) > MAX_NAMES else "")
         remembered = len(self.memories[step].images)
-        return f"{listed} ({len(added.images)} images{f', {remembered} in memory' if remembered else ''})"
+        return f"{listed(names)} ({len(added.images)} images{f', {remembered} in memory' if remembered else ''})"
 
     def label_counts(self, step: int) -> NDArray[np.int64]:
         """Count the pixels of every label in each image of a step: (images, channels after the step)."""
@@ -65,14 +62,6 @@ class Plan:
         return replay_memories(self.scenario, self.index, c.memory.images, c.seed)
 
 
-def open_data(config: RunConfig) -> SegmentationData:
-    """Open the data and list its splits, so that a wrong folder is found at once."""
-    data = config.data.open()
-    for split in set(find_splits(config.data, find_protocol(data, config.scenario))):
-        data.ids(split)
-    return data
-
-
 def make_plan(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Plan:
     """Index the masks, verify the images and build the scenario; rank 0 does the work and shares the result."""
     made = on_rank_zero(partial(_index_and_verify, config, data, reporter))
@@ -86,7 +75,7 @@ def _index_and_verify(config: RunConfig, data: SegmentationData, reporter: Repor
         config.scenario,
         reporter,
         convention=config.eval.convention,
-        joint=METHODS.get(config.method.name).joint,
+        joint=is_joint(config.method.name),
     )
     used = {
         made.splits.train: {id for step in made.scenario.steps for id in step.images},

@@ -14,7 +14,7 @@ from faircl.distributed import init_process_group, on_rank_zero
 from faircl.engine.evaluate import evaluate
 from faircl.engine.network import build_model, move_to_device
 from faircl.engine.runtime import make_fabric, process_settings, rank_zero_reporter
-from faircl.errors import UserError
+from faircl.errors import UserError, listed
 from faircl.metrics import StepMetrics
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -24,7 +24,8 @@ from faircl.runs.folder import RunFolder
 from faircl.scenario import CONVENTIONS, Convention, Scenario
 from faircl.scenario.class_steps import with_test_images
 from faircl.scenario.conventions import ConventionName
-from faircl.scenario.from_config import find_splits, warn_of_leaks
+from faircl.scenario.division import find_splits
+from faircl.scenario.from_config import warn_of_leaks
 
 
 def evaluate_again(
@@ -80,7 +81,9 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
     """
     done = folder.finished_steps()
     if done == 0:
-        raise UserError(f"The run {folder.path} has no finished step yet; continue it with 'faircl train … --resume'.")
+        raise UserError(
+            f"The run {folder.path} has no finished step yet; continue it: faircl train --resume {folder.path}."
+        )
     if step is None:
         return range(done)
     saved = folder.scenario()
@@ -107,7 +110,7 @@ def _scenario(
     if data.classes.names != scenario.classes.names or data.classes.background != scenario.classes.background:
         raise UserError(
             f"The data's classes are not those that {folder.path} was trained on: found "
-            f"{', '.join(data.classes.names)}; expected {', '.join(scenario.classes.names)}."
+            f"{listed(data.classes.names)}; expected {listed(scenario.classes.names)}."
         )
     if scenario.by_domain:
         _check_test_images(folder, scenario, data, find_splits(reader, scenario.protocol).test)

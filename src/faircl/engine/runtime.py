@@ -17,9 +17,10 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
 from faircl.config.schema import TrainConfig
-from faircl.distributed import init_process_group, launched_world_size, local_world_size, rank, world_size
+from faircl.distributed import init_process_group, local_world_size, rank, world_size
 from faircl.errors import UserError
 from faircl.models.segmenter import SegOutput
+from faircl.parallel import launched_world_size
 from faircl.precision import at_least_float32
 from faircl.progress import Reporter, SilentReporter
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from lightning_fabric import Fabric
 
 from faircl.acceleration import accelerated
+from faircl.config.prepared import open_data
 from faircl.config.run import RunConfig
+from faircl.data.sample import SegmentationData
 from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank
 from faircl.engine.class_table import class_table
 from faircl.engine.header import header
@@ -28,7 +30,7 @@ from faircl.engine.network import (
     move_to_device,
     use_sync_batch_norm,
 )
-from faircl.engine.plan import Plan, check_auxiliary_maps, make_plan, open_data
+from faircl.engine.plan import Plan, check_auxiliary_maps, make_plan
 from faircl.engine.run_clock import RunClock
 from faircl.engine.runtime import (
     cudnn_benchmark,
@@ -63,8 +65,12 @@ LOCAL_BATCH_NORM = (
 )
 
 
-def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False) -> RunFolder:
+def train(
+    config: RunConfig, out: Path, reporter: Reporter, resume: bool = False, data: SegmentationData | None = None
+) -> RunFolder:
     """Train all steps of a configuration into a folder; ``resume`` continues at the first unfinished step.
+
+    ``data`` is the data set of the configuration, where it has been opened before.
 
     Under torchrun every process makes the same call. The result equals that of a single process, except for dropout
     and for BatchNorm without synchronised statistics.
@@ -75,7 +81,7 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
     with RunLock(out) as lock, process_settings(config.train):
         start = on_rank_zero(partial(_resume_point, lock, config, resume))
         fabric = make_fabric(config.train)
-        data = open_data(config)
+        data = open_data(config) if data is None else data
         check_inputs(config.train, data)
         model = _checked_network(config, fabric, pretrained=start.step == 0 and start.checkpoint is None)
         if config.train.tensorboard:

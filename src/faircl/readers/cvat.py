@@ -31,7 +31,7 @@ from faircl.data.listing import (
 from faircl.data.masks import Colour, ColourTable
 from faircl.data.raster_files import file_lines
 from faircl.data.sample import Classes
-from faircl.errors import UserError, did_you_mean
+from faircl.errors import UserError, did_you_mean, listed
 from faircl.readers.base import FileConfig, Reader
 from faircl.readers.id_lists import find_lists, unique_ids
 
@@ -70,7 +70,7 @@ class CvatData(FileData):
         """Raise an error if there is no such list."""
         splits = self.splits()
         if split not in splits:
-            have = f"It has: {', '.join(splits)}" if splits else "It has none"
+            have = f"It has: {listed(splits)}" if splits else "It has none"
             raise UserError(
                 f"{self.root} has no list {LISTS}/{split}.txt.{did_you_mean(split, splits)} {have}; name the lists in "
                 "data.train and data.test, or write one id per line into a new one."

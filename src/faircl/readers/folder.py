@@ -17,7 +17,7 @@ from faircl.data.images import RGB, ImageReading
 from faircl.data.listing import IMAGE_SUFFIXES, Listing, describe_missing, list_pairs, open_root, subfolders
 from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import Colour, ColourTable
-from faircl.errors import UserError, did_you_mean
+from faircl.errors import UserError, did_you_mean, listed
 from faircl.readers.background import check_background, classes_with_background
 
 CLASSES_FILE = "classes.txt"
@@ -69,7 +69,7 @@ class FolderData(FileData):
                 f"Split '{split}' has {self.root / 'images' / split} but no {self.root / 'masks' / split}; "
                 "a split needs both folders."
             )
-        have = f"It has: {', '.join(splits)}." if splits else "It has none: make images/train and masks/train."
+        have = f"It has: {listed(splits)}." if splits else "It has none: make images/train and masks/train."
         raise UserError(f"Data folder {self.root} has no split '{split}'.{did_you_mean(split, splits)} {have}")
 
     def list_split(self, split: str) -> Listing:

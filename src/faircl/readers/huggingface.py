@@ -17,7 +17,7 @@ from faircl.data.images import decode_image
 from faircl.data.masks import decode_mask_bytes, fit_mask
 from faircl.data.raster_files import file_bytes
 from faircl.data.sample import Image, Sample
-from faircl.errors import UserError, did_you_mean
+from faircl.errors import UserError, did_you_mean, listed
 from faircl.labels import IGNORE, Mask
 from faircl.readers.background import check_background, classes_with_background
 from faircl.readers.base import Reader, ReaderConfig
@@ -126,7 +126,7 @@ class HuggingFaceData:
     def _make_table(self, split: str, column: str) -> Any:
         key = "image_column" if column == self._image_column else "label_column"
         if split not in self._splits:
-            have = ", ".join(self._splits)
+            have = listed(list(self._splits))
             raise UserError(
                 f"Data set {self.path} has no split '{split}'.{did_you_mean(split, self._splits)} It has: {have}."
             )
@@ -134,7 +134,7 @@ class HuggingFaceData:
         if column not in columns:
             raise UserError(
                 f"Split '{split}' of {self.path} has no column '{column}'.{did_you_mean(column, columns)} It has: "
-                f"{', '.join(columns)}; set data.{key} to one of them."
+                f"{listed(columns)}; set data.{key} to one of them."
             )
         if not len(rows):
             raise UserError(f"Split '{split}' of {self.path} is empty; expected at least one row.")
@@ -146,7 +146,7 @@ class HuggingFaceData:
         except Exception as error:  # Arrow raises many kinds of errors
             raise UserError(
                 f"Column '{column}' of {self.path} holds {feature}; expected pictures: set data.{key} to one of: "
-                f"{', '.join(columns)}."
+                f"{listed(columns)}."
             ) from error
 
     def _named(self, feature: Any) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from faircl.data.mask_coding import MaskCoding
 from faircl.data.masks import IGNORE_COLOUR, ColourTable
 from faircl.data.raster_files import file_lines
 from faircl.data.sample import Classes
-from faircl.errors import UserError, did_you_mean
+from faircl.errors import UserError, did_you_mean, listed
 from faircl.readers.base import FileConfig, Reader
 from faircl.readers.catalog import VOC, VOC_PALETTE
 from faircl.readers.id_lists import find_lists, unique_ids
@@ -75,7 +75,7 @@ class VocData(FileData):
             return
         first, *others = _LIST_FOLDERS
         lacks = f"{self.root} has no list {split}.txt (looked in {first}, {' and '.join(others)})"
-        have = f"it has: {', '.join(splits)}" if splits else "it has none"
+        have = f"it has: {listed(splits)}" if splits else "it has none"
         if split != AUGMENTED:
             raise UserError(f"{lacks}.{did_you_mean(split, splits)} Choose another split; {have}.")
         if os.path.isdir(self.root / AUGMENTED_MASKS):

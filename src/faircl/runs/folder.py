@@ -23,6 +23,7 @@ from faircl.config.run import RunConfig, parse_config
 from faircl.effects import Effect
 from faircl.errors import UserError
 from faircl.files import flush, write_folder, write_text
+from faircl.runs.begun import check_begun, is_begun, is_unused
 from faircl.runs.lock import RunLock
 from faircl.runs.reading import CONFIG, ENVIRONMENT, METRICS, SCENARIO, Record, read_config, read_json, read_records
 from faircl.scenario import Scenario
@@ -82,15 +83,16 @@ class RunFolder:
 
     def begun(self) -> bool:
         """Whether the folder holds a run."""
-        return (self.path / CONFIG).is_file()
+        return is_begun(self.path)
 
     def check_free(self, config: RunConfig, resume: bool) -> None:
-        """Refuse a folder that holds something else."""
+        """Refuse a folder that holds something else, and with ``resume`` one in which no run was begun."""
+        if resume:
+            check_begun(self.path)
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"Output {self.path} is a file; choose a folder with --out.")
         try:
-            # Hidden files are left by a process that was killed before it had begun.
-            if not self.path.exists() or all(path.name.startswith(".") for path in self.path.iterdir()):
+            if not self.path.exists() or is_unused(self.path):
                 return
         except OSError as error:
             raise UserError(

@@ -7,13 +7,16 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from faircl.config.renamed import with_new_keys
+from faircl.config.yaml_text import read_yaml
 from faircl.errors import UserError
-from faircl.metrics import StepMetrics
+
+if TYPE_CHECKING:
+    from faircl.metrics import StepMetrics
 
 CONFIG, SCENARIO, METRICS, ENVIRONMENT = "config.yaml", "scenario.json", "metrics.jsonl", "environment.json"
 Record = dict[str, Any]
@@ -39,7 +42,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return the settings of a run as plain values, under their present names."""
     path = folder / CONFIG
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {' '.join(str(error).split())}; the run folder is damaged.") from None
     if not isinstance(tree, dict):
@@ -95,6 +98,8 @@ def evaluations(records: Iterable[Record]) -> dict[int, Record]:
 
 def step_metrics(records: Iterable[Record]) -> list[StepMetrics]:
     """Return the metrics of every evaluated step, in order."""
+    from faircl.metrics import StepMetrics  # imports torch, which reading settings should not wait for
+
     return [StepMetrics.from_json(record) for record in evaluations(records).values()]
 
 

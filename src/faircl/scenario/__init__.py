@@ -3,7 +3,8 @@
 from faircl.labels import apply_table
 from faircl.scenario.class_steps import build_scenario
 from faircl.scenario.conventions import CONVENTIONS, FULL, Convention
-from faircl.scenario.from_config import IndexedScenario, Splits, make_scenario
+from faircl.scenario.division import Splits
+from faircl.scenario.from_config import IndexedScenario, make_scenario
 from faircl.scenario.scenario import Protocol, Scenario, Setting, Step
 from faircl.scenario.tasks import short_task, split_classes, step_sizes
 

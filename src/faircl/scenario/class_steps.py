@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes
-from faircl.errors import UserError
+from faircl.errors import UserError, listed
 from faircl.labels import BACKGROUND
 from faircl.scenario.conventions import FULL, Convention
 from faircl.scenario.scenario import Scenario, Setting, Step
@@ -122,7 +122,7 @@ def _check_pixels(classes: Classes, split: tuple[tuple[int, ...], ...], train: L
     empty = [classes.names[i] for step in split for i in step if not train.pixels[:, i].any()]
     if empty:
         raise UserError(
-            f"Classes without a single pixel in the training masks: {', '.join(empty)}; annotate some, or list the "
+            f"Classes without a single pixel in the training masks: {listed(empty)}; annotate some, or list the "
             "other classes explicitly in scenario.task."
         )
 
@@ -131,6 +131,6 @@ def _check_step(classes: Classes, setting: str, t: int, ids: tuple[int, ...], pi
     missing = [classes.names[i] for i in ids if not pixels[:, i].any()]
     if missing:
         raise UserError(
-            f"Step {t} has no training image with {', '.join(missing)} under the {setting} setting, which drops images "
+            f"Step {t} has no training image with {listed(missing)} under the {setting} setting, which drops images "
             "that show a class not learned by then; use setting 'overlapped' or another task or class order."
         )

@@ -18,7 +18,7 @@ import numpy as np
 
 from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes
-from faircl.errors import UserError
+from faircl.errors import UserError, listed
 from faircl.labels import BACKGROUND
 from faircl.scenario.class_steps import digest_labels, with_shares
 from faircl.scenario.scenario import Protocol, Scenario, Step
@@ -58,12 +58,12 @@ def build_domain_scenario(
             train, test = _shuffled_parts(own)[0], _shuffled_parts(known)[1]
         if not train:
             raise UserError(
-                f"Step {t} ({', '.join(names)}) has no training image: protocol {protocol} keeps "
+                f"Step {t} ({listed(names)}) has no training image: protocol {protocol} keeps "
                 f"{TRAIN_SHARE:.0%} of its images for training, rounded down; add images or join domains in one step."
             )
         if not test:
             raise UserError(
-                f"Step {t} ({', '.join(names)}) has no test image: a domain of one image keeps it for training; add "
+                f"Step {t} ({listed(names)}) has no test image: a domain of one image keeps it for training; add "
                 "images or join domains in one step."
             )
         steps.append(Step(foreground if t == 0 else (), train, test, names))

@@ -12,20 +12,14 @@ from faircl.errors import UserError
 from faircl.progress import Reporter
 from faircl.scenario.class_steps import build_scenario
 from faircl.scenario.conventions import CONVENTIONS, ConventionName
+from faircl.scenario.division import Division, Splits, divide
 from faircl.scenario.domain_steps import build_domain_scenario
-from faircl.scenario.scenario import Protocol, Scenario
-from faircl.scenario.tasks import canonical, split_classes, split_domains
+from faircl.scenario.scenario import Scenario
+from faircl.scenario.tasks import canonical
 
 if TYPE_CHECKING:
     from faircl.config.schema import ScenarioConfig
     from faircl.readers.base import ReaderConfig
-
-
-class Splits(NamedTuple):
-    """The splits of training and test images."""
-
-    train: str
-    test: str
 
 
 class IndexedScenario(NamedTuple):
@@ -48,21 +42,20 @@ def make_scenario(
     cache: bool = True,
 ) -> IndexedScenario:
     """Count the classes of every mask and build the scenario; images are not read."""
-    protocol = find_protocol(data, config)
-    splits = find_splits(reader, protocol)
+    divided = divide(data, reader, config, joint)
+    splits = divided.splits
     report_skipped_files(data, splits, reporter)
-    if protocol != "classes":
-        return _make_domain_scenario(data, splits, config, protocol, reporter, joint, cache)
-    steps = split_classes(config.task, config.order, data.classes)
+    if divided.protocol != "classes":
+        return _make_domain_scenario(data, divided, config.split_seed, reporter, joint, cache)
     train, test = (index_labels(data, split, reporter, cache) for split in splits)
     suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
     try:
         scenario = build_scenario(
             data.classes,
-            steps,
+            divided.classes,
             train,
             test,
-            task=canonical(config.task),
+            task=canonical(divided.task),
             setting=config.setting,
             convention=CONVENTIONS[convention],
             joint=joint,
@@ -72,28 +65,6 @@ def make_scenario(
     if suspicion:
         reporter.say(f"warning: {suspicion}")
     return IndexedScenario(scenario, splits, train, test)
-
-
-def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
-    """Return the protocol; raise an error if it is not set and the task is published for domains."""
-    if config.protocol is not None:
-        return config.protocol
-    published = data.domain_tasks if isinstance(data, FileData) else ()
-    if config.task in published:
-        raise UserError(
-            f"Task '{config.task}' of this data set is published by domain, all classes at every step; say which "
-            "protocol: clean (every domain split once), plop (as published; it tests on training images), or classes "
-            "(the task divides the classes), with scenario.protocol (--protocol of scenario show)."
-        )
-    return "classes"
-
-
-def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
-    """Return the splits of training and test images; under a domain protocol both are one pool of the two splits."""
-    if protocol == "classes":
-        return Splits(reader.train, reader.test)
-    pool = reader.train if reader.train == reader.test else f"{reader.train}+{reader.test}"
-    return Splits(pool, pool)
 
 
 def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
@@ -124,46 +95,17 @@ def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
 
 
 def _make_domain_scenario(
-    data: SegmentationData,
-    splits: Splits,
-    config: ScenarioConfig,
-    protocol: Protocol,
-    reporter: Reporter,
-    joint: bool,
-    cache: bool,
+    data: SegmentationData, divided: Division, seed: int, reporter: Reporter, joint: bool, cache: bool
 ) -> IndexedScenario:
-    if config.setting != "overlapped":
-        raise UserError(
-            f"Setting '{config.setting}' is about classes of other steps, but under protocol {protocol} every step "
-            "labels all classes; leave scenario.setting out."
-        )
-    if not isinstance(data, FileData):
-        raise UserError(f"Protocol {protocol} needs data with domains; this data set has none.")
-    pool = splits.train
-    found = [data.domain(pool, id) for id in data.ids(pool)]
-    if None in found:
-        outside = data.ids(pool)[found.index(None)]
-        raise UserError(
-            f"Protocol {protocol} needs every image in the folder of its domain, but '{outside}' lies in none; put the "
-            "images of each domain into a folder of its name."
-        )
-    domains = [name for name in found if name is not None]
-    groups = split_domains(config.task, config.order, order_domains(domains, data.domain_order))
-    index = index_labels(data, pool, reporter, cache)
+    index = index_labels(data, divided.splits.train, reporter, cache)
     scenario = build_domain_scenario(
         data.classes,
-        groups,
+        divided.domains,
         index,
-        domains,
-        task=canonical(config.task),
-        protocol=protocol,
-        seed=config.split_seed,
+        divided.image_domains,
+        task=canonical(divided.task),
+        protocol=divided.protocol,
+        seed=seed,
         joint=joint,
     )
-    return IndexedScenario(scenario, splits, index, index)
-
-
-def order_domains(found: list[str], published: tuple[str, ...]) -> list[str]:
-    """Return the distinct domains: in the published order, then the others sorted."""
-    names = set(found)
-    return [name for name in published if name in names] + sorted(names - set(published))
+    return IndexedScenario(scenario, divided.splits, index, index)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from faircl.data.sample import Classes
-from faircl.errors import UserError, did_you_mean
+from faircl.errors import UserError, did_you_mean, listed
 from faircl.seeding import generator
 
 Task = str | list[list[int | str]]
@@ -68,7 +68,7 @@ def split_domains(task: Task, order: Order, domains: Sequence[str]) -> tuple[tup
     steps = tuple(tuple(_known_domain(entry, domains) for entry in step) for step in task)
     flat = [name for step in steps for name in step]
     if twice := sorted({name for name in flat if flat.count(name) > 1}):
-        raise UserError(f"Domains listed in more than one place of the task: {', '.join(twice)}; list each once.")
+        raise UserError(f"Domains listed in more than one place of the task: {listed(twice)}; list each once.")
     if not steps or not all(steps):
         raise UserError("The task's lists must hold at least one step, and every step at least one domain.")
     return steps
@@ -116,9 +116,7 @@ def class_id(entry: int | str, classes: Classes) -> int:
     if isinstance(entry, str) and entry in classes.names:
         entry = classes.names.index(entry)
     if isinstance(entry, str):
-        raise UserError(
-            f"Unknown class '{entry}'.{did_you_mean(entry, classes.names)} Known: {', '.join(classes.names)}."
-        )
+        raise UserError(f"Unknown class '{entry}'.{did_you_mean(entry, classes.names)} Known: {listed(classes.names)}.")
     if entry not in classes.foreground:
         raise UserError(
             f"Class id {entry} cannot be learned: ids run from {classes.foreground[0]} to {classes.foreground[-1]}."
@@ -158,7 +156,7 @@ def _ordered_domains(order: Order, domains: Sequence[str]) -> list[str]:
 def _known_domain(entry: int | str, domains: Sequence[str]) -> str:
     name = str(entry)
     if name not in domains:
-        raise UserError(f"Unknown domain '{name}'.{did_you_mean(name, domains)} Known: {', '.join(domains)}.")
+        raise UserError(f"Unknown domain '{name}'.{did_you_mean(name, domains)} Known: {listed(domains)}.")
     return name
 
 
@@ -173,7 +171,7 @@ def _check_lists(steps: Sequence[Sequence[int]], classes: Classes) -> None:
     flat = [i for step in steps for i in step]
     twice = sorted({classes.names[i] for i in flat if flat.count(i) > 1})
     if twice:
-        raise UserError(f"Classes listed in more than one place of the task: {', '.join(twice)}; list each once.")
+        raise UserError(f"Classes listed in more than one place of the task: {listed(twice)}; list each once.")
     if not steps or not all(steps):
         raise UserError("The task's class lists must hold at least one step, and every step at least one class.")
 
