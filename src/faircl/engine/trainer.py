@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 from faircl.acceleration import accelerated
 from faircl.config.run import RunConfig
 from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank
+from faircl.engine.data_record import unchanged_data
 from faircl.engine.loggers import TrainLog, import_summary_writer
 from faircl.engine.make_method import check_balance_used, make_method
 from faircl.engine.network import (
@@ -77,7 +78,7 @@ def train(config: RunConfig, out: Path, reporter: Reporter, resume: bool = False
         method = make_method(config, model)
         on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
         # Data and settings have been checked; nothing is written before this line.
-        folder = on_rank_zero(lambda: RunFolder.claim(out, config, plan.scenario, environment(), resume))
+        folder = on_rank_zero(partial(_claim, out, plan, resume, reporter))
         with explain_out_of_memory():
             Trainer(plan, model, method, folder, fabric, reporter).run()
     return folder
@@ -87,6 +88,11 @@ def _finished_steps(folder: RunFolder, config: RunConfig, resume: bool) -> int:
     """Return the number of finished steps in a folder; raise a UserError if it cannot be used for this run."""
     folder.check_free(config, resume)
     return folder.finished_steps()
+
+
+def _claim(out: Path, plan: Plan, resume: bool, reporter: Reporter) -> RunFolder:
+    digests = unchanged_data(out, plan, reporter)
+    return RunFolder.claim(out, plan.config, plan.scenario, environment(), resume, digests)
 
 
 def _checked_network(config: RunConfig, fabric: Fabric, pretrained: bool) -> Segmenter:

@@ -16,6 +16,7 @@ from faircl.errors import UserError
 from faircl.metrics import StepMetrics
 
 CONFIG, SCENARIO, METRICS, ENVIRONMENT = "config.yaml", "scenario.json", "metrics.jsonl", "environment.json"
+DATA = "data.json"
 Record = dict[str, Any]
 """A line of metrics.jsonl: ``kind`` is ``train`` or ``eval``, ``step`` the number of its step."""
 
