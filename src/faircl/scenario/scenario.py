@@ -57,7 +57,8 @@ class Scenario:
     """All steps of a run and their label tables.
 
     ``learned_at`` follows from the task also for joint training in one step, so that it can be compared on the same old
-    and new classes.
+    and new classes. ``background_absent``: once all classes are learned, no pixel of a test image is background; it is
+    then scored at no step, also where later classes are still labelled background.
     """
 
     classes: Classes
@@ -68,6 +69,7 @@ class Scenario:
     pixels: tuple[int, ...]  # training pixels by channel, all images
     labels_sha256: str
     protocol: Protocol = "classes"
+    background_absent: bool = False
 
     @property
     def background(self) -> bool:
@@ -142,9 +144,10 @@ class Scenario:
             "steps": [step.to_json() for step in self.steps],
             "labels_sha256": self.labels_sha256,
         }
-        # Shares follow from the other fields and from the identity of files, so they are not part of the digest.
+        # These follow from the other fields and from the identity of files, so they are not part of the digest.
         shares = [{"leaked": step.leaked, "hidden": step.hidden} for step in self.steps]
-        return body | {"shares": shares, "sha256": _sha256(body)}
+        derived = {"shares": shares, "background_absent": self.background_absent}
+        return body | derived | {"sha256": _sha256(body)}
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Scenario:
@@ -169,6 +172,7 @@ class Scenario:
             pixels=tuple(entry["pixels"] for entry in saved["classes"]),
             labels_sha256=saved["labels_sha256"],
             protocol=saved.get("protocol", "classes"),
+            background_absent=saved.get("background_absent", False),
         )
 
     @property
