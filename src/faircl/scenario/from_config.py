@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from faircl.data.file_data import FileData
 from faircl.data.label_index import LabelIndex, index_labels
+from faircl.data.masks import colour_names
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
 from faircl.progress import Reporter
@@ -51,27 +53,12 @@ def make_scenario(
     protocol = find_protocol(data, config)
     splits = find_splits(reader, protocol)
     report_skipped_files(data, splits, reporter)
-    if protocol != "classes":
-        return _make_domain_scenario(data, splits, config, protocol, reporter, joint, cache)
-    steps = split_classes(config.task, config.order, data.classes)
-    train, test = (index_labels(data, split, reporter, cache) for split in splits)
-    suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
-    try:
-        scenario = build_scenario(
-            data.classes,
-            steps,
-            train,
-            test,
-            task=canonical(config.task),
-            setting=config.setting,
-            convention=CONVENTIONS[convention],
-            joint=joint,
-        )
-    except UserError as error:
-        raise (UserError(f"{error} Mind that {suspicion}.") if suspicion else error) from None
-    if suspicion:
-        reporter.say(f"warning: {suspicion}")
-    return IndexedScenario(scenario, splits, train, test)
+    if protocol == "classes":
+        made = _make_class_scenario(data, splits, config, reporter, convention, joint, cache)
+    else:
+        made = _make_domain_scenario(data, splits, config, protocol, reporter, joint, cache)
+    colours = colour_names(data.palette) if isinstance(data, FileData) else []
+    return made._replace(scenario=replace(made.scenario, colours=tuple(colours)))
 
 
 def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
@@ -121,6 +108,36 @@ def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
             f"warning: {last:.1%} of the test images after the last step have been trained on{most}, so scores are too "
             f"good ('faircl scenario show' says it for every step){clean}"
         )
+
+
+def _make_class_scenario(
+    data: SegmentationData,
+    splits: Splits,
+    config: ScenarioConfig,
+    reporter: Reporter,
+    convention: ConventionName,
+    joint: bool,
+    cache: bool,
+) -> IndexedScenario:
+    steps = split_classes(config.task, config.order, data.classes)
+    train, test = (index_labels(data, split, reporter, cache) for split in splits)
+    suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
+    try:
+        scenario = build_scenario(
+            data.classes,
+            steps,
+            train,
+            test,
+            task=canonical(config.task),
+            setting=config.setting,
+            convention=CONVENTIONS[convention],
+            joint=joint,
+        )
+    except UserError as error:
+        raise (UserError(f"{error} Mind that {suspicion}.") if suspicion else error) from None
+    if suspicion:
+        reporter.say(f"warning: {suspicion}")
+    return IndexedScenario(scenario, splits, train, test)
 
 
 def _make_domain_scenario(
