@@ -33,6 +33,7 @@ def test_the_marks():
         *(f"train.{key}" for key in ("workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing")),
         "eval.batch",
         "data.root",
+        "data.digest",
     }
     assert marked(Effect.ROUNDING) == {"train.threads", "train.accelerator"}
     assert marked(Effect.PRESENCE) == {"data.saliency"}

@@ -119,6 +119,33 @@ def test_a_cut_or_changed_cache_is_made_again(damage, cache, tmp_path):
     check(index_labels(data, "train"), masks)
 
 
+def test_no_flipped_bit_of_the_cache_changes_a_count(cache, tmp_path):
+    make(tmp_path / "data", 5)
+    data = FolderData(tmp_path / "data")
+    index_labels(data, "train")
+    store = CountCache(data.coding.fingerprint, 4)
+    whole, expected = store.path.read_bytes(), {key: row.tolist() for key, row in store.rows.items()}
+    assert len(expected) == 5
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        store.path.write_bytes(damaged)
+        found = {key: row.tolist() for key, row in CountCache(data.coding.fingerprint, 4).rows.items()}
+        assert found in ({}, expected), place
+
+
+def test_counts_that_were_changed_and_packed_again_are_not_believed(cache, tmp_path):
+    masks = make(tmp_path / "data", 5)
+    data = FolderData(tmp_path / "data")
+    index_labels(data, "train")
+    path = CountCache(data.coding.fingerprint, 4).path
+    with np.load(path) as saved:
+        content = dict(saved)
+    content["rows"][2, 1] ^= 1
+    np.savez(path, **content)  # with matching checksums of the archive
+    check(index_labels(data, "train"), masks)
+
+
 def test_a_cache_that_cannot_be_written_is_a_note(tmp_path, monkeypatch, silent):
     masks = make(tmp_path / "data", 3)
     (tmp_path / "file").write_text("in the way")

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +160,44 @@ def test_a_damaged_file_of_the_cache_is_made_again(folder, tmp_path, harm):
     whole = path.read_bytes()
     path.write_bytes({"cut": whole[:-1], "empty": b"", "other": b"x" * len(whole)}[harm])
     np.testing.assert_array_equal(disk.read("train", "train0").image, expected.image)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("place", ["magic", "height", "padding", "sha256", "image", "mask", "last byte"])
+def test_one_flipped_bit_is_noticed_and_the_file_made_again(folder, tmp_path, place):
+    expected = DiskCache(folder, tmp_path).read("train", "train0")
+    (path,) = kept_files(tmp_path / "decoded")
+    whole, pixels = path.read_bytes(), expected.image.nbytes + expected.mask.nbytes
+    first = len(whole) - pixels
+    at = {"magic": 7, "height": 8, "padding": 25, "sha256": 40, "image": first + 5, "last byte": -1}
+    damaged = bytearray(whole)
+    damaged[at.get(place, first + expected.image.nbytes + 5)] ^= 1
+    path.write_bytes(damaged)
+    found = DiskCache(folder, tmp_path).read("train", "train0")
+    np.testing.assert_array_equal(found.image, expected.image)
+    np.testing.assert_array_equal(found.mask, expected.mask)
+    assert path.read_bytes() == whole
+
+
+def test_a_file_is_checked_once_by_each_process(folder, tmp_path, monkeypatch):
+    disk, sums = DiskCache(folder, tmp_path), []
+    disk.read("train", "train0")
+    true = decoded._digest
+    monkeypatch.setattr(decoded, "_digest", lambda *parts: sums.append(1) or true(*parts))
+    for _ in range(3):
+        disk.read("train", "train0")
+    assert len(sums) == 1
+    pickle.loads(pickle.dumps(disk)).read("train", "train0")
+    assert len(sums) == 2
+
+
+def test_a_file_of_an_earlier_version_is_replaced(folder, tmp_path):
+    expected = DiskCache(folder, tmp_path).read("train", "train0")
+    (path,) = kept_files(tmp_path / "decoded")
+    whole, (high, wide) = path.read_bytes(), expected.mask.shape
+    header = struct.pack("<8sIII12x", b"faircl-1", high, wide, 1)
+    path.write_bytes(header + bytes(4 * high * wide))  # black and background
+    np.testing.assert_array_equal(DiskCache(folder, tmp_path).read("train", "train0").image, expected.image)
     assert path.read_bytes() == whole
 
 

@@ -27,8 +27,8 @@ CONTRACT = {"step", "miou", "std", "gap", "error_gap", "worst", "classes"}
 def test_every_file_of_the_issue_is_there(tiny_run):
     root = tiny_run.path
     step = ["model.safetensors", "model.json", "method.safetensors", "method.json", "examples/0.png", "examples/1.png"]
-    expected = {"config.yaml", "environment.json", "scenario.json", "metrics.jsonl", "metrics.csv", "report.html"}
-    expected |= {"train.log", ".lock", *(f"steps/{number}/SHA256SUMS" for number in ("00", "01"))}
+    expected = {"config.yaml", "environment.json", "scenario.json", "data.json", "train.log", ".lock"}
+    expected |= {"metrics.jsonl", "metrics.csv", "report.html", "steps/00/SHA256SUMS", "steps/01/SHA256SUMS"}
     expected |= {f"steps/{number}/{name}" for number in ("00", "01") for name in step}
     expected |= {f"examples/{k}.{kind}.png" for k in (0, 1) for kind in ("image", "truth")}
     found = {file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()}

@@ -97,7 +97,9 @@ def test_json_round_trip_and_recomputed_digest():
     saved = json.loads(json.dumps(scenario.to_json(), indent=1))
     assert saved == scenario.to_json()
     digest = saved.pop("sha256")
-    assert len(saved.pop("shares")) == 2  # they follow from the rest
+    assert len(saved.pop("shares")) == 2  # these follow from the rest, or change no label
+    assert saved.pop("background_absent") is False
+    assert saved.pop("colours") == []
     canonical = json.dumps(saved, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     assert hashlib.sha256(canonical.encode()).hexdigest() == digest == scenario.sha256
 
@@ -121,6 +123,8 @@ def test_json_says_everything():
             {"classes": [2], "domains": [], "train": ["b", "d"], "test": ["x", "y"]},
         ],
         "shares": [{"leaked": 0.0, "hidden": 9 / 51}, {"leaked": 0.0, "hidden": 9 / 37}],
+        "background_absent": False,
+        "colours": [],
     }
 
 

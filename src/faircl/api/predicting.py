@@ -87,7 +87,7 @@ class Predictor:
         self.network, self.step, self.device = network, step, device
         self._scenario, self._reading = scenario, reading
         known = scenario.channel_ids[: scenario.channels(step)]
-        colours = class_colours(scenario.classes)
+        colours = class_colours(scenario.classes, scenario.colours)
         self.names = {id: scenario.classes.names[id] for id in sorted(known)}
         self.colours = {id: colours[id] for id in self.names}
 

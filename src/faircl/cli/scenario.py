@@ -97,6 +97,7 @@ def scenario_json(scenario: Scenario, splits: Splits) -> dict[str, Any]:
         "train": splits.train,
         "test": splits.test,
         "background": scenario.background,
+        "background_absent": scenario.background_absent,
         "steps": [
             {
                 # A domain step trains all classes again.
@@ -150,6 +151,8 @@ def _some(names: tuple[str, ...]) -> str:
 
 def _notes(scenario: Scenario) -> list[str]:
     lines = [f"sha256 {scenario.sha256}"]
+    if scenario.background_absent:
+        lines.append("note: no test image shows background, so it is scored at no step.")
     if worst := max(step.leaked for step in scenario.steps):
         lines.append(
             f"warning: up to {worst:.1%} of a step's test images have been trained on; scores on them are too good."

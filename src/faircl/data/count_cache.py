@@ -6,6 +6,7 @@ of date.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ DIGEST_BYTES = 16
 class CountCache:
     """Pixel counts of masks by content digest, one file per mask coding.
 
-    A file that cannot be read is treated as empty; one that cannot be written is left as it is.
+    A file that is damaged or cannot be read is treated as empty; one that cannot be written is left as it is.
     """
 
     def __init__(self, fingerprint: str, classes: int, folder: Path | None = None) -> None:
@@ -32,7 +33,8 @@ class CountCache:
         # Exception: a damaged archive makes NumPy raise many kinds of errors.
         with suppress(Exception), np.load(self.path, allow_pickle=False) as saved:
             digests, rows = saved["digests"], saved["rows"]
-            if rows.shape == (len(digests), classes + 3) and digests.shape[1:] == (DIGEST_BYTES,):
+            whole = saved["check"].tobytes() == _check(digests, rows)
+            if whole and rows.shape == (len(digests), classes + 3) and digests.shape[1:] == (DIGEST_BYTES,):
                 self.rows = dict(zip(map(bytes, digests), rows.astype(np.int64), strict=True))
 
     def counts(self, digest: bytes) -> MaskCounts:
@@ -46,4 +48,13 @@ class CountCache:
             self.rows[digest] = np.array([*pixels, ignored, *size], np.int64)
         digests = np.frombuffer(b"".join(self.rows), np.uint8).reshape(-1, DIGEST_BYTES)
         rows = np.stack(list(self.rows.values()))
-        return write_cache_file(self.path, lambda file: np.savez(file, digests=digests, rows=rows))
+        check = np.frombuffer(_check(digests, rows), np.uint8)
+        return write_cache_file(self.path, lambda file: np.savez(file, digests=digests, rows=rows, check=check))
+
+
+def _check(digests: NDArray[np.uint8], rows: NDArray[np.int64]) -> bytes:
+    """Return a digest of the content of a file."""
+    digest = hashlib.sha256(f"{digests.shape}{rows.dtype}{rows.shape}".encode())
+    digest.update(digests.tobytes())
+    digest.update(rows.tobytes())
+    return digest.digest()

@@ -35,8 +35,9 @@ _Chunk = tuple[int, Sequence[str]]  # index of the first id, and the ids
 
 
 class CountedFile(NamedTuple):
-    """A mask file: digest of its content and coding, identity of its image, and counts unless the digest was known."""
+    """A mask file: digests of its content, and of content and coding; identity of its image; counts unless known."""
 
+    content: bytes
     digest: bytes
     identity: object
     counts: MaskCounts | None
@@ -45,12 +46,11 @@ class CountedFile(NamedTuple):
 def count_file(data: FileData, split: str, id: str, known: Collection[bytes]) -> CountedFile:
     """Read a mask file once; count it unless its digest is known."""
     path = data.mask_path(split, id)
-    content = file_bytes(path, "mask")
-    digest = hashlib.blake2b(data.label_key(split, id).encode(), digest_size=DIGEST_BYTES)
-    digest.update(content)
-    identity = _identity(data, split, id, path)
-    new = digest.digest() not in known
-    return CountedFile(digest.digest(), identity, data.count_mask(split, id, content) if new else None)
+    data_bytes = file_bytes(path, "mask")
+    content = hashlib.blake2b(data_bytes, digest_size=DIGEST_BYTES).digest()
+    digest = hashlib.blake2b(content + data.label_key(split, id).encode(), digest_size=DIGEST_BYTES).digest()
+    counts = None if digest in known else data.count_mask(split, id, data_bytes)
+    return CountedFile(content, digest, _identity(data, split, id, path), counts)
 
 
 def _identity(data: FileData, split: str, id: str, mask: Path) -> object:

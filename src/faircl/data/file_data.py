@@ -29,6 +29,7 @@ class FileData:
     classes: Classes
     coding: MaskCoding
     palette: Palette | None = None
+    """Colours of the classes by id, where the data has its own."""
     domain_order: tuple[str, ...] = ()
     """Published order of the domains, where there is one."""
     domain_tasks: tuple[str, ...] = ()

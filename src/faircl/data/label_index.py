@@ -6,18 +6,20 @@ Images are not read.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faircl.data.count_cache import CountCache
+from faircl.data.count_cache import DIGEST_BYTES, CountCache
 from faircl.data.counting_pool import CountedFile, count_file, count_in_processes
 from faircl.data.file_data import FileData
 from faircl.data.mask_coding import MaskCounts, count_ids
 from faircl.data.sample import SegmentationData
+from faircl.labels import Mask
 from faircl.parallel import thread_pool
 from faircl.progress import Reporter, SilentReporter
 
@@ -32,7 +34,8 @@ class LabelIndex:
     """Pixels of every class in every image of a split.
 
     Shapes: ids (N,); pixels (N, K) int64 by raw id; ignored (N,) int64; sizes (N, 2) int64, heights and widths.
-    `files` (N,) identifies images: equal entries, also of two indices, are the same image.
+    `files` (N,) identifies images: equal entries, also of two indices, are the same image. `digests` (N,) are those of
+    the mask files' bytes, or of decoded masks if the data are not files.
     """
 
     ids: tuple[str, ...]
@@ -40,19 +43,30 @@ class LabelIndex:
     ignored: NDArray[np.int64] | None = None
     sizes: NDArray[np.int64] | None = None
     files: tuple[object, ...] = ()
+    digests: tuple[bytes, ...] = ()
 
 
 def index_labels(
-    data: SegmentationData, split: str, reporter: Reporter | None = None, cache: bool = True
+    data: SegmentationData,
+    split: str,
+    reporter: Reporter | None = None,
+    cache: bool = True,
+    ids: Sequence[str] | None = None,
 ) -> LabelIndex:
-    """Count the classes of every mask of a split; with ``cache`` off, without the cache."""
+    """Count the classes of every mask of a split, or of some ``ids`` of it; with ``cache`` off, without the cache."""
     reporter = reporter or SilentReporter()
-    ids = tuple(data.ids(split))
+    ids = tuple(data.ids(split) if ids is None else ids)
     with reporter.task(f"counting classes ({split})", len(ids)) as task:
         classes = len(data.classes.names)
         if not isinstance(data, FileData) or type(data).read_mask is not FileData.read_mask:
-            counts = _in_threads(lambda id: count_ids(data.read_mask(split, id), classes), ids, task.advance)
-            return _make_index(ids, counts, tuple((split, id) for id in ids), classes)
+            decoded = _in_threads(lambda id: _count_decoded(data.read_mask(split, id), classes), ids, task.advance)
+            return _make_index(
+                ids,
+                [counts for counts, _ in decoded],
+                tuple((split, id) for id in ids),
+                tuple(digest for _, digest in decoded),
+                classes,
+            )
         store = CountCache(data.coding.fingerprint, classes) if cache else None
         counted = _count_files(data, split, ids, store.rows if store else (), task.advance)
     new = {one.digest: one.counts for one in counted if one.counts is not None}
@@ -60,7 +74,19 @@ def index_labels(
         reporter.say(f"note: the counts could not be kept in {store.path.parent}; they are made again next time")
     known = {one.digest: store.counts(one.digest) for one in counted if store and one.counts is None}
     rows = [one.counts or known[one.digest] for one in counted]
-    return _make_index(ids, rows, tuple(one.identity for one in counted), classes)
+    identities, digests = (tuple(one.identity for one in counted), tuple(one.content for one in counted))
+    return _make_index(ids, rows, identities, digests, classes)
+
+
+def digest_pixels(pixels: NDArray[Any]) -> bytes:
+    """Return a digest of the type, shape and values of a decoded image or mask."""
+    digest = hashlib.blake2b(f"{pixels.dtype.str}{pixels.shape}".encode(), digest_size=DIGEST_BYTES)
+    digest.update(np.ascontiguousarray(pixels).data)
+    return digest.digest()
+
+
+def _count_decoded(mask: Mask, classes: int) -> tuple[MaskCounts, bytes]:
+    return count_ids(mask, classes), digest_pixels(mask)
 
 
 def _count_files(
@@ -91,7 +117,11 @@ def _in_threads(work: Callable[[str], T], ids: Sequence[str], advance: Callable[
 
 
 def _make_index(
-    ids: tuple[str, ...], counts: Sequence[MaskCounts], files: tuple[object, ...], classes: int
+    ids: tuple[str, ...],
+    counts: Sequence[MaskCounts],
+    files: tuple[object, ...],
+    digests: tuple[bytes, ...],
+    classes: int,
 ) -> LabelIndex:
     return LabelIndex(
         ids,
@@ -99,4 +129,5 @@ def _make_index(
         np.array([one.ignored for one in counts], np.int64),
         np.array([one.size for one in counts], np.int64).reshape(-1, 2),
         files,
+        digests,
     )

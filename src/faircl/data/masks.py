@@ -6,7 +6,8 @@ as uint8 whatever the depth of its files, larger data as uint16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -164,6 +165,20 @@ def voc_palette(size: int) -> Palette:
     bits = np.arange(8)
     palette: Palette = (((ids[..., None] >> 3 * bits) & 1) << (7 - bits)).sum(-1).astype(np.uint8)
     return palette
+
+
+def colour_names(palette: Palette | None) -> list[str]:
+    """Return the colours of a palette as "#rrggbb"; none without a palette."""
+    return [] if palette is None else [f"#{bytes(colour).hex()}" for colour in palette]
+
+
+def palette_of(names: Sequence[str]) -> Palette | None:
+    """Return the palette of `colour_names`; None if there is no colour."""
+    for name in names:
+        if not re.fullmatch("#[0-9a-f]{6}", str(name)):
+            raise UserError(f"Colour {name!r} is not of the form '#rrggbb'; the run folder is damaged.")
+    colours = [list(bytes.fromhex(name[1:])) for name in names]
+    return np.array(colours, np.uint8) if colours else None
 
 
 def _pack(rgb: NDArray[np.uint8]) -> NDArray[np.uint32]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 from PIL import Image as Pillow
 
@@ -26,11 +28,29 @@ _ORIENTATION_TAG = 0x0112
 
 def file_bytes(path: Path, kind: str) -> bytes:
     """Return the content of a file; errors call it a `kind` ("mask", "image")."""
+    return _read(path, kind, lambda file: file.read())
+
+
+def file_samples(path: Path, kind: str, size: int) -> bytes:
+    """Return the length of a file and `size` bytes of its beginning, middle and end; errors as of `file_bytes`."""
+
+    def read(file: BinaryIO) -> bytes:
+        length = os.fstat(file.fileno()).st_size
+        parts = [b"%d:" % length]
+        for start in (0, (length - size) // 2, length - size):
+            file.seek(max(start, 0))
+            parts.append(file.read(size))
+        return b"".join(parts)
+
+    return _read(path, kind, read)
+
+
+def _read(path: Path, kind: str, read: Callable[[BinaryIO], bytes]) -> bytes:
     try:
         with open(path, "rb", opener=_open_nonblocking) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by one.")
-            return file.read()
+            return read(file)
     except IsADirectoryError:
         raise UserError(f"{kind.capitalize()} {path} is not a regular file; replace it by one.") from None
     except OSError as error:

@@ -69,6 +69,7 @@ def evaluate(
         # Joint training has one step; old and new classes are defined by the last step of the task.
         step=last if len(scenario.steps) == 1 else step,
         background=scenario.background,
+        background_absent=scenario.background_absent,
         convention=convention.name,
     )
 

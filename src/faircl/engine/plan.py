@@ -23,13 +23,17 @@ from faircl.scenario.replay_memory import ReplayMemory, replay_memories
 
 @dataclass(frozen=True)
 class Plan:
-    """A validated run: configuration, open data, scenario, and ``index``, the pixel counts of the training images."""
+    """A validated run: configuration, open data, scenario, and pixel counts.
+
+    ``index`` counts the split of the training images, ``test_index`` that of the test images.
+    """
 
     config: RunConfig
     data: SegmentationData
     scenario: Scenario
     splits: Splits
     index: LabelIndex
+    test_index: LabelIndex
 
     def describe_step(self, step: int) -> str:
         """Return the domains or classes that a step adds, its number of images and the size of its replay memory."""
@@ -65,7 +69,7 @@ class Plan:
 def make_plan(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Plan:
     """Index the masks, verify the images and build the scenario; rank 0 does the work and shares the result."""
     made = on_rank_zero(partial(_index_and_verify, config, data, reporter))
-    return Plan(config, data, made.scenario, made.splits, made.train)
+    return Plan(config, data, made.scenario, made.splits, made.train, made.test)
 
 
 def _index_and_verify(config: RunConfig, data: SegmentationData, reporter: Reporter) -> IndexedScenario:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from faircl.config.run import RunConfig
 from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
 from faircl.distributed import init_process_group, on_rank_zero
+from faircl.engine.data_record import note_changed_images
 from faircl.engine.evaluate import evaluate
 from faircl.engine.network import build_model, move_to_device
 from faircl.engine.runtime import make_fabric, process_settings, rank_zero_reporter
@@ -112,18 +112,27 @@ def _scenario(
             f"The data's classes are not those that {folder.path} was trained on: found "
             f"{listed(data.classes.names)}; expected {listed(scenario.classes.names)}."
         )
+    split, ids = find_splits(reader, scenario.protocol).test, None
     if scenario.by_domain:
-        _check_test_images(folder, scenario, data, find_splits(reader, scenario.protocol).test)
+        _check_test_images(folder, scenario, data, split)
+        ids = sorted({id for step in scenario.steps for id in step.test_images})
+    index = on_rank_zero(partial(_index, folder, data, split, ids, reporter))
+    if scenario.by_domain:
         return scenario
-    index = LabelIndex(tuple(data.ids(reader.test)), np.zeros((0, 0), np.int64))
-    if convention.seen_images_only:  # depends on the classes in each image
-        index = on_rank_zero(lambda: index_labels(data, reader.test, reporter))
     current = with_test_images(scenario, index, convention)
     same_convention = CONVENTIONS[folder.config().eval.convention] == convention
     if same_convention and [s.test_images for s in current.steps] != [s.test_images for s in scenario.steps]:
         before, now = (len(made.steps[-1].test_images) for made in (scenario, current))
         reporter.say(f"note: evaluating on {now} test images; {folder.path} was evaluated on {before} different ones")
     return current
+
+
+def _index(
+    folder: RunFolder, data: SegmentationData, split: str, ids: Sequence[str] | None, reporter: Reporter
+) -> LabelIndex:
+    index = index_labels(data, split, reporter, ids=ids)
+    note_changed_images(folder.path, data, split, index, reporter)
+    return index
 
 
 def _check_test_images(folder: RunFolder, scenario: Scenario, data: SegmentationData, split: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image as Pillow
 
-from faircl.data.masks import write_mask
+from faircl.data.masks import palette_of, write_mask
 from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.engine.plan import Plan
 from faircl.errors import UserError
@@ -79,7 +79,7 @@ def _write_example_images(plan: Plan, folder: RunFolder, ids: Sequence[str]) -> 
         for k, id in enumerate(ids):
             sample = plan.data.read(plan.splits.test, id)
             Pillow.fromarray(sample.image).save(path / f"{k}.image.png")
-            write_mask(path / f"{k}.truth.png", sample.mask)
+            write_mask(path / f"{k}.truth.png", sample.mask, palette_of(plan.scenario.colours))
 
 
 def _save(path: Path, plan: Plan, model: Segmenter, method: Method, step: int, examples: list[Mask]) -> None:
@@ -89,4 +89,4 @@ def _save(path: Path, plan: Plan, model: Segmenter, method: Method, step: int, e
         (path / "memory.json").write_text(json.dumps(memory, indent=1), encoding="utf-8")
     (path / "examples").mkdir()
     for k, mask in enumerate(examples):
-        write_mask(path / "examples" / f"{k}.png", mask)
+        write_mask(path / "examples" / f"{k}.png", mask, palette_of(plan.scenario.colours))

@@ -17,6 +17,7 @@ from faircl.config.run import RunConfig
 from faircl.data.sample import SegmentationData
 from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank
 from faircl.engine.class_table import class_table
+from faircl.engine.data_record import unchanged_data
 from faircl.engine.header import header
 from faircl.engine.in_step_checkpoints import InStepCheckpoints
 from faircl.engine.in_step_state import begin_again
@@ -90,7 +91,7 @@ def train(
         method = make_method(config, model)
         on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
         # Data and settings have been checked; nothing is written before this line.
-        folder = on_rank_zero(partial(_claim, lock, plan, model, resume))
+        folder = on_rank_zero(partial(_claim, lock, plan, model, resume, reporter))
         log.open(folder.path)
         with log.until_end(), explain_out_of_memory():
             Trainer(plan, model, method, folder, fabric, reporter).run(start)
@@ -107,9 +108,10 @@ def _resume_point(lock: RunLock, config: RunConfig, resume: bool) -> ResumePoint
     return find_resume_point(folder)
 
 
-def _claim(lock: RunLock, plan: Plan, model: Segmenter, resume: bool) -> RunFolder:
+def _claim(lock: RunLock, plan: Plan, model: Segmenter, resume: bool, reporter: Reporter) -> RunFolder:
     """Make the run folder, or take it up again, and check that there is room for what the run will write."""
-    folder = RunFolder.claim(lock, plan.config, plan.scenario, environment(), resume)
+    digests = unchanged_data(lock.folder, plan, reporter)
+    folder = RunFolder.claim(lock, plan.config, plan.scenario, environment(), resume, digests)
     size = sum(value.nbytes for value in model.state_dict().values())
     copies = 2 if plan.config.optim.name == "adamw" else 1
     check_room(folder, size, copies * size, len(plan.scenario.steps) - folder.finished_steps())

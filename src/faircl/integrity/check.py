@@ -17,6 +17,7 @@ from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
 from faircl.integrity.findings import Fault, Report
 from faircl.integrity.pair_check import PairResult, check_mask, check_pair
+from faircl.labels import BACKGROUND
 from faircl.parallel import thread_pool
 from faircl.progress import Reporter, SilentReporter
 
@@ -103,9 +104,14 @@ def _check_split(
     if len(ids) == 1:
         message = f"Split '{split}' has a single image; check that it is whole."
         report.add(split, Fault("single-image", None, message))
-    for name, pixels in zip(data.classes.names, totals, strict=True):
+    for id, (name, pixels) in enumerate(zip(data.classes.names, totals, strict=True)):
         if counted and not pixels:
-            message = f"Class '{name}' has no pixel in split '{split}'; compare the class list with the masks."
+            background = data.classes.background and id == BACKGROUND
+            message = f"Class '{name}' has no pixel in split '{split}'; " + (
+                "if the split is tested on, background is scored at no step."
+                if background
+                else "compare the class list with the masks."
+            )
             report.add(split, Fault("empty-class", None, message))
 
 

@@ -24,7 +24,9 @@ from faircl.parallel import available_cores, thread_pool
 
 GB = 1e9
 _HEADER = struct.Struct("<8sIII12x")  # magic, height, width, bytes per mask value; padded to a multiple of 16
-_MAGIC = b"faircl-1"
+_MAGIC = b"faircl-2"
+_SHA256 = 32  # bytes; the SHA-256 of header and pixels stands between them
+_PIXELS = _HEADER.size + _SHA256
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -73,7 +75,8 @@ class DiskCache:
     """A reader that wraps one of files and stores decoded samples in the cache folder, one file per sample.
 
     Files are written atomically, so that any number of processes may share the folder. A file's name is a digest of
-    path, size and modification time of the image and of the mask, and of how both are read.
+    path, size and modification time of the image and of the mask, and of how both are read. Its SHA-256 is checked when
+    a process first reads it; a damaged file is replaced.
     """
 
     def __init__(self, data: SegmentationData, folder: Path | None = None) -> None:
@@ -84,6 +87,7 @@ class DiskCache:
             )
         self.data, self.classes = data, data.classes
         self.folder = (folder or cache_folder()) / "decoded"
+        self._checked: set[Path] = set()
 
     def ids(self, split: str) -> Sequence[str]:
         """Image ids of a split."""
@@ -99,11 +103,17 @@ class DiskCache:
         if path is None:
             return self.data.read(split, id)  # raises the error that names the missing file
         with suppress(OSError, ValueError):  # missing or damaged
-            return _load(path, id)
+            sample = _load(path, id, check=path not in self._checked)
+            self._checked.add(path)
+            return sample
         sample = self.data.read(split, id)
         if not write_cache_file(path, lambda file: _save(file, sample)):
             self._raise_cannot_write(path)
         return sample
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the list of checked files: another process checks for itself."""
+        return {**self.__dict__, "_checked": set()}
 
     def check_folder(self) -> None:
         """Raise an error if the cache folder cannot be written."""
@@ -142,27 +152,40 @@ def _free_disk(path: Path) -> str:
 
 def _save(file: BinaryIO, sample: Sample) -> None:
     high, wide = sample.mask.shape
-    file.write(_HEADER.pack(_MAGIC, high, wide, sample.mask.itemsize))
-    for part in (sample.image, sample.mask):
-        file.write(np.ascontiguousarray(part).data)
+    header = _HEADER.pack(_MAGIC, high, wide, sample.mask.itemsize)
+    pixels = [np.ascontiguousarray(part).data for part in (sample.image, sample.mask)]
+    file.write(header + _digest(header, *pixels))
+    for part in pixels:
+        file.write(part)
 
 
-def _load(path: Path, id: str) -> Sample:
-    """Map a file into memory; raise ValueError if it is damaged."""
+def _load(path: Path, id: str, check: bool) -> Sample:
+    """Map a file into memory; raise ValueError if its length is wrong or, with ``check``, any bit of it."""
     with path.open("rb") as file:
         mapped = mmap.mmap(
             file.fileno(), 0, access=mmap.ACCESS_COPY
         )  # copy on write: arrays are writable, the file is not
-    if len(mapped) < _HEADER.size:
+    if len(mapped) < _PIXELS:
         raise ValueError
     name, high, wide, itemsize = _HEADER.unpack_from(mapped)
     pixels = high * wide
-    if name != _MAGIC or itemsize not in (1, 2) or len(mapped) != _HEADER.size + pixels * (3 + itemsize):
+    if name != _MAGIC or itemsize not in (1, 2) or len(mapped) != _PIXELS + pixels * (3 + itemsize):
         raise ValueError
-    image = np.frombuffer(mapped, np.uint8, 3 * pixels, _HEADER.size).reshape(high, wide, 3)
-    stored = np.frombuffer(mapped, np.uint8, pixels * itemsize, _HEADER.size + 3 * pixels)
-    mask: Mask = stored if itemsize == 1 else stored.view(np.uint16)
+    content = np.frombuffer(mapped, np.uint8)
+    stored = mapped[_HEADER.size : _PIXELS]
+    if check and _digest(content[: _HEADER.size].data, content[_PIXELS:].data) != stored:
+        raise ValueError
+    image = content[_PIXELS : _PIXELS + 3 * pixels].reshape(high, wide, 3)
+    ids = content[_PIXELS + 3 * pixels :]
+    mask: Mask = ids if itemsize == 1 else ids.view(np.uint16)
     return Sample(id, image, mask.reshape(high, wide))
+
+
+def _digest(*parts: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
 
 
 def check_memory(needed: float, cache: str = "memory") -> None:

@@ -148,12 +148,14 @@ def summarise(
     learned_at: Sequence[int],
     step: int,
     background: bool,
+    background_absent: bool = False,
     convention: str = "full",
 ) -> StepMetrics:
     """Reduce a confusion matrix to the metrics of a step.
 
     Shapes: counts (C, C), rows truth; ids, names, learned_at of length C describe the network's channels in order.
-    With ``background`` channel 0 is the background class. A joint run passes the last step and the continual task's
+    With ``background`` channel 0 is the background class; with ``background_absent`` too it is not scored, because its
+    truth pixels are of classes not learned yet. A joint run passes the last step and the continual task's
     ``learned_at``, so that its old and new classes are those of the runs it is compared with.
     """
     size = counts.shape[0]
@@ -168,8 +170,10 @@ def summarise(
         raise ValueError(f"Class '{late}' is learned at step {max(learned)}, after the evaluated step {step}.")
 
     counts = counts.cpu()
-    rates = zip(ids, names, (100 * iou(counts)).tolist(), pixels(counts).tolist(), strict=True)
-    errors = (100 * error_rate(counts)).tolist()
+    overlaps, errors, truth = (100 * iou(counts)).tolist(), (100 * error_rate(counts)).tolist(), pixels(counts).tolist()
+    if background and background_absent:
+        overlaps[0], errors[0], truth[0] = math.nan, math.nan, 0
+    rates = zip(ids, names, overlaps, truth, strict=True)
     classes = tuple(ClassMetrics(*r, e, s) for r, e, s in zip(rates, errors, learned, strict=True))
     ious, misses = [c.iou for c in classes], [c.error_rate for c in classes]
     at = torch.tensor(learned)

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
 
 from faircl.data.auxiliary_maps import AuxiliaryMaps
+from faircl.data.digests import DigestKind
 from faircl.data.images import ImageReading
 from faircl.data.saliency import SaliencyMaps
 from faircl.data.sample import SegmentationData
@@ -28,6 +29,9 @@ class ReaderConfig(BaseModel):
     name: str
     train: str = Field("train", description="split to train on")
     test: str = Field("test", description="split to evaluate on")
+    digest: Annotated[DigestKind, Effect.NONE] = Field(
+        "sample", description="how changed images are noticed: by a sample of the bytes of each, or by all (full)"
+    )
 
     def open(self) -> SegmentationData:
         """Open the data; raise UserError if it is missing."""

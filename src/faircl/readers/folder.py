@@ -16,7 +16,7 @@ from faircl.data.file_data import FileData
 from faircl.data.images import RGB, ImageReading
 from faircl.data.listing import IMAGE_SUFFIXES, Listing, describe_missing, list_pairs, open_root, subfolders
 from faircl.data.mask_coding import MaskCoding
-from faircl.data.masks import Colour, ColourTable
+from faircl.data.masks import Colour, ColourTable, voc_palette
 from faircl.errors import UserError, did_you_mean, listed
 from faircl.readers.background import check_background, classes_with_background
 
@@ -53,6 +53,9 @@ class FolderData(FileData):
         names, colours = read_classes(self.root / CLASSES_FILE)
         self.classes = classes_with_background(names, background)
         table = ColourTable(colours, ignore_colour) if colours else None
+        if colours:  # classes without a colour keep the default one
+            self.palette = voc_palette(len(names)).copy()
+            self.palette[list(colours.values())] = list(colours)
         self.coding = MaskCoding(len(names), table, listed_in=CLASSES_FILE)
 
     def splits(self) -> tuple[str, ...]:

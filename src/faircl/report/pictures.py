@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from faircl.data.masks import colour_mask, decode_mask
+from faircl.data.masks import Palette, colour_mask, decode_mask
 from faircl.data.raster_files import open_raster
 from faircl.labels import ignore_value
 from faircl.runs.run import Run
@@ -58,14 +58,15 @@ def _strips(
     if not numbers:
         return None
     seen: set[int] = set()
+    palette = run.palette
     rows: list[list[Picture | None]] = []
     for k in numbers:
         truth = run.folder / "examples" / f"{k}.truth.png"
         row = [_photo(_image(run, k), f"Example {k + 1}")]
-        row.append(_mask(truth if truth.is_file() else None, f"Truth of example {k + 1}", seen))
-        row += [_mask(files[k], f"{name}, prediction for example {k + 1}", seen) for name, files in columns]
+        row.append(_mask(truth if truth.is_file() else None, f"Truth of example {k + 1}", seen, palette))
+        row += [_mask(files[k], f"{name}, prediction for example {k + 1}", seen, palette) for name, files in columns]
         rows.append(row)
-    return Strips(["Image", "Truth", *(name for name, _ in columns)], rows, _legend(seen, run.class_names))
+    return Strips(["Image", "Truth", *(name for name, _ in columns)], rows, _legend(seen, run.class_names, palette))
 
 
 def _image(run: Run, k: int) -> Path:
@@ -83,26 +84,26 @@ def _photo(path: Path, alt: str) -> Picture | None:
     return Picture(_uri(image), alt, small)
 
 
-def _mask(path: Path | None, alt: str, seen: set[int]) -> Picture | None:
+def _mask(path: Path | None, alt: str, seen: set[int], palette: Palette | None) -> Picture | None:
     """Picture of a mask file; adds its ids to ``seen``, ignore as −1."""
     if path is None:
         return None
     mask = decode_mask(path)
     seen |= {-1 if int(id) == ignore_value(mask) else int(id) for id in np.unique(mask)}
-    image = Pillow.fromarray(colour_mask(mask))
+    image = Pillow.fromarray(colour_mask(mask, palette))
     image.thumbnail((LARGEST, LARGEST), Pillow.Resampling.NEAREST)
     return Picture(_uri(image), alt, True)
 
 
-def _legend(ids: Iterable[int], names: Mapping[int, str]) -> list[tuple[str, str]]:
+def _legend(ids: Iterable[int], names: Mapping[int, str], palette: Palette | None) -> list[tuple[str, str]]:
     """Name and CSS colour of each id, ignore last."""
     ordered = sorted(ids, key=lambda id: (id < 0, id))
-    return [("ignored" if id < 0 else names.get(id, f"id {id}"), _css(id)) for id in ordered]
+    return [("ignored" if id < 0 else names.get(id, f"id {id}"), _css(id, palette)) for id in ordered]
 
 
-def _css(id: int) -> str:
+def _css(id: int, palette: Palette | None) -> str:
     one: NDArray[np.uint16] = np.array([[id % 65536]], dtype=np.uint16)  # −1 becomes 65535, which is IGNORE
-    r, g, b = colour_mask(one)[0, 0].tolist()
+    r, g, b = colour_mask(one, palette)[0, 0].tolist()
     return f"#{r:02x}{g:02x}{b:02x}"
 
 

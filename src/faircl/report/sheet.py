@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from faircl.data.masks import colour_mask, decode_mask, voc_palette
+from faircl.data.masks import Palette, colour_mask, decode_mask
 from faircl.data.raster_files import open_raster
 from faircl.files import move_into_place, writing
 from faircl.runs.run import load_run
@@ -30,9 +31,9 @@ def write_comparison_picture(path: Path, runs: Sequence[tuple[str, Path]]) -> Pa
     for axes, k in zip(grid, numbers, strict=True):
         stem = first.folder / "examples"
         axes[0].imshow(open_raster(stem / f"{k}.image.png", "image"), interpolation="nearest")
-        _mask(axes[1], stem / f"{k}.truth.png")
+        _mask(axes[1], stem / f"{k}.truth.png", first.palette)
         for column, (_, run) in zip(axes[2:], loaded, strict=True):
-            _mask(column, list(run.predictions(k).values())[-1])
+            _mask(column, list(run.predictions(k).values())[-1], first.palette)
     titles = ["image", "truth"]
     for label, run in loaded:
         final = run.final
@@ -41,8 +42,11 @@ def write_comparison_picture(path: Path, runs: Sequence[tuple[str, Path]]) -> Pa
         axis.set_title(title, fontsize=8)
     for axis in grid.flat:
         axis.set_axis_off()
-    palette = voc_palette(256) / 255
-    patches = [Patch(color=tuple(palette[id % 256]), label=name) for id, name in first.class_names.items()]
+    ids = np.array([list(first.class_names)], np.uint16)
+    colours = (colour_mask(ids, first.palette)[0] / 255).tolist()
+    patches = [
+        Patch(color=colour, label=name) for colour, name in zip(colours, first.class_names.values(), strict=True)
+    ]
     figure.legend(handles=patches, loc="outside lower center", ncols=min(len(patches), 11), fontsize=7, frameon=False)
     beside = path.with_name(f".{path.stem}.part.png")
     with writing(path, lambda: beside.unlink(missing_ok=True)):
@@ -51,5 +55,5 @@ def write_comparison_picture(path: Path, runs: Sequence[tuple[str, Path]]) -> Pa
     return path
 
 
-def _mask(axes: Axes, path: Path) -> None:
-    axes.imshow(colour_mask(decode_mask(path)), interpolation="nearest")
+def _mask(axes: Axes, path: Path, palette: Palette | None) -> None:
+    axes.imshow(colour_mask(decode_mask(path), palette), interpolation="nearest")

@@ -1,6 +1,6 @@
 """The run folder and how it is written.
 
-    config.yaml environment.json scenario.json metrics.jsonl metrics.csv report.html train.log
+    config.yaml environment.json scenario.json data.json metrics.jsonl metrics.csv report.html train.log
     examples/0.image.png 0.truth.png …
     steps/00/model.safetensors model.json method.safetensors method.json examples/0.png … SHA256SUMS
     checkpoints/01-00000420/…    while step 1 trains (`faircl.runs.in_step`)
@@ -20,12 +20,23 @@ from typing import Any
 
 from faircl.config.identity import differing_settings
 from faircl.config.run import RunConfig, parse_config
+from faircl.data.digests import DataDigests
 from faircl.effects import Effect
 from faircl.errors import UserError
 from faircl.files import flush, write_folder, write_text
 from faircl.runs.begun import check_begun, is_begun, is_unused
 from faircl.runs.lock import RunLock
-from faircl.runs.reading import CONFIG, ENVIRONMENT, METRICS, SCENARIO, Record, read_config, read_json, read_records
+from faircl.runs.reading import (
+    CONFIG,
+    DATA,
+    ENVIRONMENT,
+    METRICS,
+    SCENARIO,
+    Record,
+    read_config,
+    read_json,
+    read_records,
+)
 from faircl.scenario import Scenario
 from faircl.tables import Column, Table
 
@@ -47,7 +58,13 @@ class RunFolder:
 
     @classmethod
     def claim(
-        cls, lock: RunLock, config: RunConfig, scenario: Scenario, env: dict[str, str], resume: bool
+        cls,
+        lock: RunLock,
+        config: RunConfig,
+        scenario: Scenario,
+        env: dict[str, str],
+        resume: bool,
+        digests: DataDigests,
     ) -> RunFolder:
         """Make a new run folder, or take up an unfinished one of the same configuration and scenario; lock it."""
         folder, path = cls(lock.folder), lock.folder
@@ -76,6 +93,7 @@ class RunFolder:
             (CONFIG, config.to_yaml()),
             (SCENARIO, json.dumps(scenario.to_json(), indent=1)),
             (ENVIRONMENT, json.dumps(env, indent=1)),
+            (DATA, json.dumps(digests.to_json(), indent=1)),
         ):
             if not (path / name).is_file():
                 folder.write_text(name, text)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from faircl.metrics import StepMetrics
 
 CONFIG, SCENARIO, METRICS, ENVIRONMENT = "config.yaml", "scenario.json", "metrics.jsonl", "environment.json"
+DATA = "data.json"
 Record = dict[str, Any]
 """A line of metrics.jsonl: ``kind`` is ``train`` or ``eval``, ``step`` the number of its step."""
 

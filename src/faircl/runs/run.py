@@ -10,6 +10,7 @@ from typing import Any
 
 from faircl.config.describe import method_words
 from faircl.config.run import RunConfig
+from faircl.data.masks import Palette, palette_of
 from faircl.errors import UserError
 from faircl.metrics import StepMetrics, average_over_steps
 from faircl.runs.folder import RunFolder
@@ -72,6 +73,11 @@ class Run:
         """Raw id to name, of classes seen so far and of those still to come."""
         names = {int(c["id"]): str(c["name"]) for c in self.scenario_tree.get("classes", [])}
         return names | {c.id: c.name for c in self.final.classes}
+
+    @property
+    def palette(self) -> Palette | None:
+        """Colours of the classes by raw id, where the data has its own."""
+        return palette_of(self.scenario_tree.get("colours", []))
 
     @property
     def train_pixels(self) -> dict[int, int]:

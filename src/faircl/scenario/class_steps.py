@@ -76,7 +76,18 @@ def with_test_images(scenario: Scenario, test: LabelIndex, convention: Conventio
                     "scores no others; add test images, or choose another task or convention 'full'."
                 )
         steps.append(replace(step, test_images=images))
-    return replace(scenario, steps=tuple(steps))
+    return with_background_presence(replace(scenario, steps=tuple(steps)), test)
+
+
+def with_background_presence(scenario: Scenario, test: LabelIndex) -> Scenario:
+    """Set whether background is absent: no test image shows it, nor a class of no step, which counts as background."""
+    if not scenario.background:
+        return scenario
+    learned = {i for step in scenario.steps for i in step.classes}
+    rest = [i for i in range(len(scenario.classes.names)) if i not in learned]
+    used = {id for step in scenario.steps for id in step.test_images}
+    rows = [row for row, id in enumerate(test.ids) if id in used]
+    return replace(scenario, background_absent=not test.pixels[np.ix_(rows, rest)].any())
 
 
 def with_shares(scenario: Scenario, train: LabelIndex, test: LabelIndex) -> Scenario:

@@ -20,7 +20,7 @@ from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes
 from faircl.errors import UserError, listed
 from faircl.labels import BACKGROUND
-from faircl.scenario.class_steps import digest_labels, with_shares
+from faircl.scenario.class_steps import digest_labels, with_background_presence, with_shares
 from faircl.scenario.scenario import Protocol, Scenario, Step
 from faircl.seeding import generator
 
@@ -78,7 +78,7 @@ def build_domain_scenario(
         labels_sha256=digest_labels(pool),
         protocol=protocol,
     )
-    return with_shares(scenario, pool, pool)
+    return with_shares(with_background_presence(scenario, pool), pool, pool)
 
 
 def _rows(pool: LabelIndex, steps: Sequence[Step]) -> list[int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from faircl.data.file_data import FileData
 from faircl.data.label_index import LabelIndex, index_labels
+from faircl.data.masks import colour_names
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError
 from faircl.progress import Reporter
@@ -14,7 +16,7 @@ from faircl.scenario.class_steps import build_scenario
 from faircl.scenario.conventions import CONVENTIONS, ConventionName
 from faircl.scenario.division import Division, Splits, divide
 from faircl.scenario.domain_steps import build_domain_scenario
-from faircl.scenario.scenario import Scenario
+from faircl.scenario.scenario import Scenario, Setting
 from faircl.scenario.tasks import canonical
 
 if TYPE_CHECKING:
@@ -45,26 +47,12 @@ def make_scenario(
     divided = divide(data, reader, config, joint)
     splits = divided.splits
     report_skipped_files(data, splits, reporter)
-    if divided.protocol != "classes":
-        return _make_domain_scenario(data, divided, config.split_seed, reporter, joint, cache)
-    train, test = (index_labels(data, split, reporter, cache) for split in splits)
-    suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
-    try:
-        scenario = build_scenario(
-            data.classes,
-            divided.classes,
-            train,
-            test,
-            task=canonical(divided.task),
-            setting=config.setting,
-            convention=CONVENTIONS[convention],
-            joint=joint,
-        )
-    except UserError as error:
-        raise (UserError(f"{error} Mind that {suspicion}.") if suspicion else error) from None
-    if suspicion:
-        reporter.say(f"warning: {suspicion}")
-    return IndexedScenario(scenario, splits, train, test)
+    if divided.protocol == "classes":
+        made = _make_class_scenario(data, divided, config.setting, reporter, convention, joint, cache)
+    else:
+        made = _make_domain_scenario(data, divided, config.split_seed, reporter, joint, cache)
+    colours = colour_names(data.palette) if isinstance(data, FileData) else []
+    return made._replace(scenario=replace(made.scenario, colours=tuple(colours)))
 
 
 def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
@@ -92,6 +80,35 @@ def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
             f"warning: {last:.1%} of the test images after the last step have been trained on{most}, so scores are too "
             f"good ('faircl scenario show' says it for every step){clean}"
         )
+
+
+def _make_class_scenario(
+    data: SegmentationData,
+    divided: Division,
+    setting: Setting,
+    reporter: Reporter,
+    convention: ConventionName,
+    joint: bool,
+    cache: bool,
+) -> IndexedScenario:
+    train, test = (index_labels(data, split, reporter, cache) for split in divided.splits)
+    suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
+    try:
+        scenario = build_scenario(
+            data.classes,
+            divided.classes,
+            train,
+            test,
+            task=canonical(divided.task),
+            setting=setting,
+            convention=CONVENTIONS[convention],
+            joint=joint,
+        )
+    except UserError as error:
+        raise (UserError(f"{error} Mind that {suspicion}.") if suspicion else error) from None
+    if suspicion:
+        reporter.say(f"warning: {suspicion}")
+    return IndexedScenario(scenario, divided.splits, train, test)
 
 
 def _make_domain_scenario(

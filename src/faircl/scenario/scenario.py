@@ -57,7 +57,9 @@ class Scenario:
     """All steps of a run and their label tables.
 
     ``learned_at`` follows from the task also for joint training in one step, so that it can be compared on the same old
-    and new classes.
+    and new classes. ``background_absent``: once all classes are learned, no pixel of a test image is background; it is
+    then scored at no step, also where later classes are still labelled background. ``colours``: the data set's own, by
+    raw id, as "#rrggbb"; none if it has none.
     """
 
     classes: Classes
@@ -68,6 +70,8 @@ class Scenario:
     pixels: tuple[int, ...]  # training pixels by channel, all images
     labels_sha256: str
     protocol: Protocol = "classes"
+    background_absent: bool = False
+    colours: tuple[str, ...] = ()
 
     @property
     def background(self) -> bool:
@@ -142,9 +146,10 @@ class Scenario:
             "steps": [step.to_json() for step in self.steps],
             "labels_sha256": self.labels_sha256,
         }
-        # Shares follow from the other fields and from the identity of files, so they are not part of the digest.
+        # These are not part of the digest: they change no label, or follow from the rest and the identity of files.
         shares = [{"leaked": step.leaked, "hidden": step.hidden} for step in self.steps]
-        return body | {"shares": shares, "sha256": _sha256(body)}
+        others = {"shares": shares, "background_absent": self.background_absent, "colours": list(self.colours)}
+        return body | others | {"sha256": _sha256(body)}
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Scenario:
@@ -169,6 +174,8 @@ class Scenario:
             pixels=tuple(entry["pixels"] for entry in saved["classes"]),
             labels_sha256=saved["labels_sha256"],
             protocol=saved.get("protocol", "classes"),
+            background_absent=saved.get("background_absent", False),
+            colours=tuple(saved.get("colours", ())),
         )
 
     @property
