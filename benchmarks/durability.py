@@ -215,7 +215,7 @@ def cost(work: Path, times: int, epochs: int, seed: int) -> bool:
     from faircl.config.schema import TrainConfig
     from faircl.engine.in_step_checkpoints import InStepCheckpoints
 
-    settings = {"model": {"name": "deeplabv3", "backbone": "resnet101", "stride": 16, "weights": None}}
+    settings = {"model": {"name": "deeplabv3", "backbone": "resnet101", "stride": 16, "weights": "none"}}
     settings |= {"data.images": 48, "data.test_images": 8, "data.size": 512, "train.crop": 512, "train.batch": 24}
     settings |= {"train.precision": "bf16", "train.cache": "gpu", "train.augment": "device", "train.epochs": epochs}
     settings |= {"train.later_epochs": 4, "eval.batch": 4}
@@ -247,11 +247,10 @@ def cost(work: Path, times: int, epochs: int, seed: int) -> bool:
     speed = ", ".join(f"{images:.0f}" for images in run.images_per_second.values())
     slowest = max(seconds)
     share = slowest / (60 * minutes)
-    print(
-        f"{torch.cuda.get_device_name()}: a checkpoint of {size / 1e9:.2f} GB takes "
-        f"{sum(seconds) / len(seconds):.2f} s, {slowest:.2f} s at most of {len(seconds)}; one every {minutes:g} minutes is {share:.2%} of the training time "
-        f"(images/s by step: {speed})"
-    )
+    mean = sum(seconds) / len(seconds)
+    print(f"{torch.cuda.get_device_name()}; images/s by step: {speed}")
+    print(f"{len(seconds)} checkpoints of {size / 1e9:.2f} GB took {mean:.2f} s each, {slowest:.2f} s at most")
+    print(f"one every {minutes:g} minutes is {share:.2%} of the training time")
     return share < 0.01
 
 

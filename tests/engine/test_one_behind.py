@@ -11,7 +11,7 @@ from faircl.errors import UserError
 from faircl.methods.finetune import FineTune
 
 OFFLINE = ("scenario.task=offline", "method.name=finetune", "train.epochs=2")
-FIRST_FILES = {"config.yaml", "environment.json", "scenario.json", "metrics.jsonl", "train.log"}
+FIRST_FILES = {"config.yaml", "environment.json", "scenario.json", "data.json", "metrics.jsonl", "train.log"}
 
 
 def updates(made, *values):

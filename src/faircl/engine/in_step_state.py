@@ -62,6 +62,11 @@ def load_optimizer(optimizer: torch.optim.Optimizer, fabric: Fabric, state: InSt
     """Load the state of an optimiser that was made for the same step, and of the loss scaler of fp16."""
     groups: list[dict[str, Any]] = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": dict(state.optimizer), "param_groups": groups})
+    for parameter, entry in optimizer.state.items():
+        for name, value in entry.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                # Fused optimisers need the memory layout of the parameter; files have the plain one.
+                entry[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
     fabric.strategy.precision.load_state_dict(dict(state.scaler))
 
 
