@@ -16,7 +16,7 @@ from faircl.readers.folder import FolderData
 
 
 def digests(data, kind="sample", splits=("train", "test")):
-    return digest_data(data, {split: index_labels(data, split) for split in splits}, kind, SilentReporter())
+    return digest_data(data, [(split, index_labels(data, split)) for split in splits], kind, SilentReporter())
 
 
 def changes(before, data, kind="sample"):
@@ -157,5 +157,5 @@ def test_twenty_thousand_images_take_seconds(tmp_path):
     data = FolderData(tmp_path)
     index = index_labels(data, "train")
     started = time.monotonic()
-    digest_data(data, {"train": index}, "sample", SilentReporter())
+    digest_data(data, [("train", index)], "sample", SilentReporter())
     assert time.monotonic() - started < 30

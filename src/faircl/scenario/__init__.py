@@ -6,6 +6,7 @@ from faircl.scenario.conventions import CONVENTIONS, FULL, Convention
 from faircl.scenario.from_config import IndexedScenario, Splits, make_scenario
 from faircl.scenario.scenario import Protocol, Scenario, Setting, Step
 from faircl.scenario.tasks import short_task, split_classes, step_sizes
+from faircl.scenario.validation import Validation
 
 __all__ = [
     "CONVENTIONS",
@@ -17,6 +18,7 @@ __all__ = [
     "Setting",
     "Splits",
     "Step",
+    "Validation",
     "apply_table",
     "build_scenario",
     "make_scenario",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from faircl.data.file_data import FileData
@@ -17,6 +18,15 @@ from faircl.scenario.conventions import CONVENTIONS, ConventionName
 from faircl.scenario.domain_steps import build_domain_scenario
 from faircl.scenario.scenario import Protocol, Scenario
 from faircl.scenario.tasks import canonical, split_classes, split_domains
+from faircl.scenario.validation import (
+    Validation,
+    check_classes_remain,
+    held_out_ids,
+    held_out_of_domains,
+    of_class_steps,
+    of_domain_steps,
+    warn_of_shared_images,
+)
 
 if TYPE_CHECKING:
     from faircl.config.schema import ScenarioConfig
@@ -24,19 +34,26 @@ if TYPE_CHECKING:
 
 
 class Splits(NamedTuple):
-    """The splits of training and test images."""
+    """The splits of training, test and validation images; validation images may be of the training split, or none."""
 
     train: str
     test: str
+    validation: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every split once."""
+        return tuple(dict.fromkeys(split for split in self if split is not None))
 
 
 class IndexedScenario(NamedTuple):
-    """A scenario, the splits of its images, and the label indices of both."""
+    """A scenario, the splits of its images, label indices of training and test images, and validation images."""
 
     scenario: Scenario
     splits: Splits
     train: LabelIndex
     test: LabelIndex
+    validation: Validation | None = None
 
 
 def make_scenario(
@@ -52,13 +69,20 @@ def make_scenario(
     """Count the classes of every mask and build the scenario; images are not read."""
     protocol = find_protocol(data, config)
     splits = find_splits(reader, protocol)
-    report_skipped_files(data, splits, reporter)
+    report_skipped_files(data, splits.names, reporter)
     if protocol == "classes":
-        made = _make_class_scenario(data, splits, config, reporter, convention, joint, cache)
+        made = _make_class_scenario(data, reader, splits, config, reporter, convention, joint, cache)
     else:
-        made = _make_domain_scenario(data, splits, config, protocol, reporter, joint, cache)
-    colours = colour_names(data.palette) if isinstance(data, FileData) else []
-    return made._replace(scenario=replace(made.scenario, colours=tuple(colours)))
+        made = _make_domain_scenario(data, reader, splits, config, protocol, reporter, joint, cache)
+    colours = tuple(colour_names(data.palette)) if isinstance(data, FileData) else ()
+    if made.validation is None:
+        return made._replace(scenario=replace(made.scenario, colours=colours))
+    warn_of_shared_images(made.validation, made.scenario, made.test, reporter)
+    scenario, validated = (
+        replace(one, colours=colours, validation=made.validation.index.ids)
+        for one in (made.scenario, made.validation.scenario)
+    )
+    return made._replace(scenario=scenario, validation=replace(made.validation, scenario=validated))
 
 
 def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
@@ -76,11 +100,16 @@ def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
 
 
 def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
-    """Return the splits of training and test images; under a domain protocol both are one pool of the two splits."""
-    if protocol == "classes":
-        return Splits(reader.train, reader.test)
+    """Return the splits of a run's images; under a domain protocol training and test images are one pool."""
     pool = reader.train if reader.train == reader.test else f"{reader.train}+{reader.test}"
-    return Splits(pool, pool)
+    train, test = (reader.train, reader.test) if protocol == "classes" else (pool, pool)
+    if isinstance(reader.validation, str) and reader.validation in (reader.train, train):
+        raise UserError(
+            f"data.validation names split '{reader.validation}', which is trained on; name another split, or give a "
+            "share of the training images, as in data.validation=0.1."
+        )
+    own = reader.validation if isinstance(reader.validation, str) else train
+    return Splits(train, test, None if reader.validation is None else own)
 
 
 def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
@@ -112,6 +141,7 @@ def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
 
 def _make_class_scenario(
     data: SegmentationData,
+    reader: ReaderConfig,
     splits: Splits,
     config: ScenarioConfig,
     reporter: Reporter,
@@ -120,28 +150,40 @@ def _make_class_scenario(
     cache: bool,
 ) -> IndexedScenario:
     steps = split_classes(config.task, config.order, data.classes)
-    train, test = (index_labels(data, split, reporter, cache) for split in splits)
+    train, test = (index_labels(data, split, reporter, cache) for split in (splits.train, splits.test))
     suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
+    build = partial(
+        build_scenario,
+        data.classes,
+        steps,
+        test=test,
+        task=canonical(config.task),
+        setting=config.setting,
+        convention=CONVENTIONS[convention],
+        joint=joint,
+    )
     try:
-        scenario = build_scenario(
-            data.classes,
-            steps,
-            train,
-            test,
-            task=canonical(config.task),
-            setting=config.setting,
-            convention=CONVENTIONS[convention],
-            joint=joint,
-        )
+        scenario = build(train=train)
     except UserError as error:
         raise (UserError(f"{error} Mind that {suspicion}.") if suspicion else error) from None
     if suspicion:
         reporter.say(f"warning: {suspicion}")
-    return IndexedScenario(scenario, splits, train, test)
+    if splits.validation is None or reader.validation is None:
+        return IndexedScenario(scenario, splits, train, test)
+    if isinstance(reader.validation, str):
+        index = index_labels(data, splits.validation, reporter, cache)
+    else:
+        held_out = set(held_out_ids(train.ids, reader.validation, reader.validation_seed))
+        check_classes_remain(scenario, train, held_out)
+        index, train = train.select(held_out), train.select(set(train.ids) - held_out)
+        scenario = build(train=train)
+    validation = of_class_steps(scenario, splits.validation, train, index, CONVENTIONS[convention])
+    return IndexedScenario(scenario, splits, train, test, validation)
 
 
 def _make_domain_scenario(
     data: SegmentationData,
+    reader: ReaderConfig,
     splits: Splits,
     config: ScenarioConfig,
     protocol: Protocol,
@@ -167,7 +209,8 @@ def _make_domain_scenario(
     domains = [name for name in found if name is not None]
     groups = split_domains(config.task, config.order, order_domains(domains, data.domain_order))
     index = index_labels(data, pool, reporter, cache)
-    scenario = build_domain_scenario(
+    build = partial(
+        build_domain_scenario,
         data.classes,
         groups,
         index,
@@ -177,7 +220,19 @@ def _make_domain_scenario(
         seed=config.split_seed,
         joint=joint,
     )
-    return IndexedScenario(scenario, splits, index, index)
+    scenario = build()
+    if splits.validation is None or reader.validation is None:
+        return IndexedScenario(scenario, splits, index, index)
+    if isinstance(reader.validation, str):
+        own = index_labels(data, splits.validation, reporter, cache)
+    else:
+        trained = {id for step in scenario.steps for id in step.images}
+        of_trained = {id: domain for id, domain in zip(index.ids, domains, strict=True) if id in trained}
+        held_out = set(held_out_of_domains(of_trained, reader.validation, reader.validation_seed))
+        scenario, own = build(left_out=held_out), index.select(held_out)
+    of_own = {id: data.domain(splits.validation, id) for id in own.ids}
+    validation = of_domain_steps(scenario, splits.validation, index, own, of_own)
+    return IndexedScenario(scenario, splits, index, index, validation)
 
 
 def order_domains(found: list[str], published: tuple[str, ...]) -> list[str]:
