@@ -11,7 +11,7 @@ from faircl.errors import UserError
 from faircl.methods.finetune import FineTune
 
 OFFLINE = ("scenario.task=offline", "method.name=finetune", "train.epochs=2")
-FIRST_FILES = ["config.yaml", "environment.json", "scenario.json"]
+FIRST_FILES = ["config.yaml", "data.json", "environment.json", "scenario.json"]
 
 
 def updates(made, *values):
