@@ -66,7 +66,7 @@ def test_changed_validation_images_are_noticed(setting, street, tiny_train, sile
     id = held_out_ids(tuple(FolderData(street).ids(split)), 0.2, 0)[0]
     path = street / f"images/{split}/{id}.png"
     Image.fromarray(255 - np.array(Image.open(path))).save(path)
-    with pytest.raises(UserError, match=rf"1 of 32 images differ \(images/{split}/{id}.png\)"):
+    with pytest.raises(UserError, match=rf"1 of 32 images differs \(images/{split}/{id}.png\)"):
         tiny_train(tmp_path / "run", *SHORT, setting, root=street, resume=True)
 
 

@@ -92,12 +92,16 @@ def describe_changes(before: DataDigests, now: DataDigests, data: SegmentationDa
     ]
     total = sum(map(len, known.values()))
     found = [
-        *([f"{len(images)} of {total} images differ{_some(images)}"] if images else []),
-        *([f"{len(masks)} of {total} masks differ{_some(masks)}"] if masks else []),
+        *([_differing(images, total, "images")] if images else []),
+        *([_differing(masks, total, "masks")] if masks else []),
         *([f"{_count(missing)} missing{_some(missing)}"] if missing else []),
         *([f"{_count(added)} new{_some(added)}"] if added else []),
     ]
     return ", ".join(found)
+
+
+def _differing(files: Sequence[str], total: int, kind: str) -> str:
+    return f"{len(files)} of {total} {kind} {'differs' if len(files) == 1 else 'differ'}{_some(files)}"
 
 
 def _count(images: Sequence[str]) -> str:
