@@ -10,7 +10,7 @@ import pytest
 
 from faircl.registry import READERS
 
-STATS = {"data", "split", "images", "ignored_share", "classes", "entropy", "major", "minor"}
+STATS = {"validation_images", "data", "split", "images", "ignored_share", "classes", "entropy", "major", "minor"}
 
 
 def parsed(result, code: int = 0):

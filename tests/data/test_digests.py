@@ -16,7 +16,7 @@ from faircl.readers.folder import FolderData
 
 
 def digests(data, kind="sample", splits=("train", "test")):
-    return digest_data(data, {split: index_labels(data, split) for split in splits}, kind, SilentReporter())
+    return digest_data(data, [(split, index_labels(data, split)) for split in splits], kind, SilentReporter())
 
 
 def changes(before, data, kind="sample"):
@@ -40,10 +40,10 @@ def begun(street):
 def test_an_inverted_image_and_a_mirrored_mask_are_named(kind, street):
     begun = digests(FolderData(street), kind)
     edit(street / "images/train/train-00003.png", lambda pixels: 255 - pixels)
-    assert changes(begun, FolderData(street), kind) == "1 of 32 images differ (images/train/train-00003.png)"
+    assert changes(begun, FolderData(street), kind) == "1 of 32 images differs (images/train/train-00003.png)"
     edit(street / "masks/test/test-00001.png", lambda ids: ids[:, ::-1].copy())
     assert changes(begun, FolderData(street), kind) == (
-        "1 of 32 images differ (images/train/train-00003.png), 1 of 32 masks differ (masks/test/test-00001.png)"
+        "1 of 32 images differs (images/train/train-00003.png), 1 of 32 masks differs (masks/test/test-00001.png)"
     )
 
 
@@ -130,16 +130,16 @@ def test_data_that_are_not_files_have_all_masks_and_a_sample_of_images():
     assert len(taken) == SAMPLE_IMAGES
     assert "-" not in {image for image, _ in whole.splits["train"].values()}
     left_out = next(id for id in data.ids("train") if id not in taken)
-    for id, by_sample in ((taken[0], f"1 of 200 images differ (train/{taken[0]})"), (left_out, "")):
+    for id, by_sample in ((taken[0], f"1 of 200 images differs (train/{taken[0]})"), (left_out, "")):
         changed = Drawn()
         changed.colours[int(id)] += 1
         assert describe_changes(short, digests(changed, "sample", ["train"]), changed) == by_sample
         found = describe_changes(whole, digests(changed, "full", ["train"]), changed)
-        assert found == f"1 of 200 images differ (train/{id})"
+        assert found == f"1 of 200 images differs (train/{id})"
     changed = Drawn()
     changed.masks[left_out] = np.eye(4, dtype=np.uint8)[::-1]
     assert describe_changes(short, digests(changed, "sample", ["train"]), changed) == (
-        f"1 of 200 masks differ (train/{left_out})"
+        f"1 of 200 masks differs (train/{left_out})"
     )
 
 
@@ -157,5 +157,5 @@ def test_twenty_thousand_images_take_seconds(tmp_path):
     data = FolderData(tmp_path)
     index = index_labels(data, "train")
     started = time.monotonic()
-    digest_data(data, {"train": index}, "sample", SilentReporter())
+    digest_data(data, [("train", index)], "sample", SilentReporter())
     assert time.monotonic() - started < 30

@@ -54,8 +54,8 @@ def rename(street):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (invert, r"1 of 32 images differ \(images/train/train-00003.png\)"),
-        (mirror, r"1 of 32 masks differ \(masks/train/train-00004.png\)"),
+        (invert, r"1 of 32 images differs \(images/train/train-00003.png\)"),
+        (mirror, r"1 of 32 masks differs \(masks/train/train-00004.png\)"),
         (swap, r"2 of 32 images differ \(images/test/test-00000.png, images/test/test-00001.png\)"),
         (rename, r"1 image is missing \(train/train-00003\), 1 image is new \(images/train/x.png\)"),
     ],
@@ -111,5 +111,5 @@ def test_evaluation_notes_changed_test_images(begun, street, silent):
     edit(street / "masks/test/test-00002.png", lambda ids: ids[:, ::-1].copy())
     evaluate_again(RunFolder(begun), reporter)
     assert reporter.said == [
-        f"note: the test data have changed since {begun} was begun: 1 of 8 masks differ (masks/test/test-00002.png)"
+        f"note: the test data have changed since {begun} was begun: 1 of 8 masks differs (masks/test/test-00002.png)"
     ]

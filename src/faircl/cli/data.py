@@ -16,6 +16,7 @@ from faircl.errors import UserError
 if TYPE_CHECKING:
     from faircl.config.schema import ScenarioConfig
     from faircl.data.sample import SegmentationData
+    from faircl.readers.base import ReaderConfig
 
 app = typer.Typer(help="Make, look at and check data.", no_args_is_help=True)
 
@@ -102,6 +103,7 @@ def stats(
     index = index_labels(opened, split, ConsoleReporter(), cache=not no_cache)
     found = data_stats(index, opened.classes)
     title = f"{config.name}, {split}: {found.images:,} images"
+    held_out = _held_out(config, scenario, split, index.ids)
     if plot is not None:
         from faircl.report.data_plots import write_distribution
 
@@ -109,11 +111,11 @@ def stats(
         write_distribution(plot, words, found, opened.classes, steps)
         ConsoleReporter().say(f"plot: {plot}")
     if as_json:
-        print_json({"data": config.name, "split": split, **found.to_json(steps)})
+        print_json({"data": config.name, "split": split, "validation_images": held_out, **found.to_json(steps)})
         return
     from faircl.cli.data_view import print_stats
 
-    print_stats(Output(form), title, found, steps)
+    print_stats(Output(form), title, found, steps, held_out)
 
 
 @app.command()
@@ -121,7 +123,7 @@ def check(
     data: Data,
     root: Root = None,
     split: Annotated[
-        list[str] | None, typer.Option(help="Split to check; may be repeated. Default: those to train and test on.")
+        list[str] | None, typer.Option(help="Split to check; may be repeated. Default: those of the run.")
     ] = None,
     masks_only: Annotated[bool, typer.Option("--masks-only", help="Leave the images alone.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Name every file, not the first of each kind.")] = False,
@@ -150,7 +152,8 @@ def check(
             opened.check_split(part)  # a mistyped name is not a fault of the data
     if config.auxiliary_maps("saliency") is not None:
         ConsoleReporter().say("note: saliency maps are not looked at here; training looks at them before it begins")
-    report = check_data(opened, split or (config.train, config.test), ConsoleReporter(), images=not masks_only)
+    own = [config.validation] if isinstance(config.validation, str) else []
+    report = check_data(opened, split or (config.train, config.test, *own), ConsoleReporter(), images=not masks_only)
     if as_json:
         print_json(report.to_json())
     else:
@@ -213,6 +216,17 @@ def synth(
         print_json({"root": str(out), "images": counts, "classes": list(scenes.classes.names)})
     else:
         print(f"wrote {counts['train']} training and {counts['test']} test images to {out}")
+
+
+def _held_out(config: ReaderConfig, scenario: ScenarioConfig, split: str, ids: Sequence[str]) -> int:
+    """Return how many of a split's images are validation images; domain protocols choose them for each domain."""
+    from faircl.scenario.validation import held_out_ids
+
+    chosen = config.validation
+    if isinstance(chosen, float):
+        by_class = split == config.train and scenario.protocol in (None, "classes")
+        return len(held_out_ids(ids, chosen, config.validation_seed)) if by_class else 0
+    return len(ids) if chosen == split else 0
 
 
 def _steps(data: SegmentationData, scenario: ScenarioConfig) -> dict[int, int] | None:

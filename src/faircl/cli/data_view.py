@@ -58,8 +58,10 @@ def print_reader(output: Output, name: str) -> None:
     output.table(Table(columns, rows))
 
 
-def print_stats(output: Output, title: str, stats: DataStats, steps: Mapping[int, int] | None) -> None:
-    """Print the classes of a split, most frequent first."""
+def print_stats(
+    output: Output, title: str, stats: DataStats, steps: Mapping[int, int] | None, validation: int = 0
+) -> None:
+    """Print the classes of a split, most frequent first, and how many of its images are for ``validation``."""
     words = (
         f"{len(stats.classes)} classes; entropy {stats.entropy:.3f} (1: all classes equal); major: the "
         f"{len(stats.major)} most frequent, {100 * stats.major_share:.1f} % of the pixels; ignored: "
@@ -77,6 +79,8 @@ def print_stats(output: Output, title: str, stats: DataStats, steps: Mapping[int
     ]
     output.table(Table(columns, rows, title=title, boxed=True))
     output.text(words)
+    if validation:
+        output.text(f"validation images: {validation} of {stats.images}, counted above")
 
 
 def print_report(output: Output, report: Report, everything: bool) -> None:

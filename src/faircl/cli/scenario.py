@@ -83,7 +83,7 @@ def show(
         return
     output = Output(form)
     output.table(_table(scenario, reader.name, convention))
-    for line in _notes(scenario):
+    for line in _notes(scenario, find_splits(reader, scenario.protocol)):
         output.text(line)
 
 
@@ -96,6 +96,8 @@ def scenario_json(scenario: Scenario, splits: Splits) -> dict[str, Any]:
         "protocol": scenario.protocol,
         "train": splits.train,
         "test": splits.test,
+        "validation": splits.validation,
+        "validation_images": len(scenario.validation),
         "background": scenario.background,
         "background_absent": scenario.background_absent,
         "steps": [
@@ -149,8 +151,11 @@ def _some(names: tuple[str, ...]) -> str:
     return f"{len(names)}: {shown}, …" if len(names) > 6 else shown
 
 
-def _notes(scenario: Scenario) -> list[str]:
+def _notes(scenario: Scenario, splits: Splits) -> list[str]:
     lines = [f"sha256 {scenario.sha256}"]
+    if scenario.validation:
+        left_out = ", left out of training at every step" if splits.validation == splits.train else ""
+        lines.append(f"validation: {len(scenario.validation)} images of split {splits.validation}{left_out}.")
     if scenario.background_absent:
         lines.append("note: no test image shows background, so it is scored at no step.")
     if worst := max(step.leaked for step in scenario.steps):

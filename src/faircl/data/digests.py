@@ -9,7 +9,7 @@ unnoticed, unless all bytes are taken. Folders and times of files play no part.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -59,14 +59,15 @@ class DataDigests:
 
 
 def digest_data(
-    data: SegmentationData, indices: Mapping[str, LabelIndex], kind: DigestKind, reporter: Reporter
+    data: SegmentationData, indices: Iterable[tuple[str, LabelIndex]], kind: DigestKind, reporter: Reporter
 ) -> DataDigests:
-    """Digest the images and masks of splits; `indices` hold the digests of their masks."""
-    splits = {}
-    for split, index in indices.items():
-        images = _digest_images(data, split, index.ids, kind, reporter)
-        masks = [digest.hex()[:_HEX] for digest in index.digests]
-        splits[split] = {id: (images.get(id, _NOT_TAKEN), mask) for id, mask in zip(index.ids, masks, strict=True)}
+    """Digest the images and masks of indices, which hold the digests of masks; some may be of one split."""
+    splits: dict[str, dict[str, tuple[str, str]]] = {}
+    for split, index in indices:
+        found = splits.setdefault(split, {})
+        masks = {id: mask.hex()[:_HEX] for id, mask in zip(index.ids, index.digests, strict=True) if id not in found}
+        images = _digest_images(data, split, tuple(masks), kind, reporter) if masks else {}
+        found |= {id: (images.get(id, _NOT_TAKEN), mask) for id, mask in masks.items()}
     return DataDigests(kind, splits)
 
 
@@ -91,12 +92,16 @@ def describe_changes(before: DataDigests, now: DataDigests, data: SegmentationDa
     ]
     total = sum(map(len, known.values()))
     found = [
-        *([f"{len(images)} of {total} images differ{_some(images)}"] if images else []),
-        *([f"{len(masks)} of {total} masks differ{_some(masks)}"] if masks else []),
+        *([_differing(images, total, "images")] if images else []),
+        *([_differing(masks, total, "masks")] if masks else []),
         *([f"{_count(missing)} missing{_some(missing)}"] if missing else []),
         *([f"{_count(added)} new{_some(added)}"] if added else []),
     ]
     return ", ".join(found)
+
+
+def _differing(files: Sequence[str], total: int, kind: str) -> str:
+    return f"{len(files)} of {total} {kind} {'differs' if len(files) == 1 else 'differ'}{_some(files)}"
 
 
 def _count(images: Sequence[str]) -> str:

@@ -45,6 +45,19 @@ class LabelIndex:
     files: tuple[object, ...] = ()
     digests: tuple[bytes, ...] = ()
 
+    def select(self, chosen: Collection[str]) -> LabelIndex:
+        """Return the index of some of the images, in the same order."""
+        wanted = set(chosen)
+        rows = [row for row, id in enumerate(self.ids) if id in wanted]
+        return LabelIndex(
+            tuple(self.ids[row] for row in rows),
+            self.pixels[rows],
+            None if self.ignored is None else self.ignored[rows],
+            None if self.sizes is None else self.sizes[rows],
+            tuple(self.files[row] for row in rows) if self.files else (),
+            tuple(self.digests[row] for row in rows) if self.digests else (),
+        )
+
 
 def index_labels(
     data: SegmentationData,

@@ -19,7 +19,9 @@ def unchanged_data(out: Path, plan: Plan, reporter: Reporter) -> DataDigests:
     A run of an earlier version has none yet, and is taken up as it is.
     """
     before = _read(out)
-    indices = {plan.splits.train: plan.index, plan.splits.test: plan.test_index}
+    indices = [(plan.splits.train, plan.index), (plan.splits.test, plan.test_index)]
+    if plan.validation is not None:
+        indices.append((plan.validation.split, plan.validation.index))
     now = digest_data(plan.data, indices, before.kind if before else plan.config.data.digest, reporter)
     if before and (changes := describe_changes(before, now, plan.data)):
         raise UserError(
@@ -34,7 +36,7 @@ def note_changed_images(run: Path, data: SegmentationData, split: str, index: La
     before = _read(run)
     if before is None or split not in before.splits:
         return
-    now = digest_data(data, {split: index}, before.kind, reporter)
+    now = digest_data(data, [(split, index)], before.kind, reporter)
     both = before.splits[split].keys() & now.splits[split].keys()
     old, new = (DataDigests(before.kind, {split: {id: one.splits[split][id] for id in both}}) for one in (before, now))
     if changes := describe_changes(old, new, data):

@@ -16,7 +16,7 @@ from faircl.errors import listed
 from faircl.integrity.verify import verify_images
 from faircl.progress import Reporter
 from faircl.registry import is_joint
-from faircl.scenario import IndexedScenario, Scenario, Splits, make_scenario
+from faircl.scenario import IndexedScenario, Scenario, Splits, Validation, make_scenario
 from faircl.scenario.from_config import warn_of_leaks
 from faircl.scenario.replay_memory import ReplayMemory, replay_memories
 
@@ -25,7 +25,9 @@ from faircl.scenario.replay_memory import ReplayMemory, replay_memories
 class Plan:
     """A validated run: configuration, open data, scenario, and pixel counts.
 
-    ``index`` counts the split of the training images, ``test_index`` that of the test images.
+    ``index`` counts the split of the training images, without validation images of class increments, and
+    ``test_index`` that of the test images. ``validation`` is there if ``data.validation`` is set: to validate a step,
+    evaluate with its scenario and split in place of the plan's.
     """
 
     config: RunConfig
@@ -34,6 +36,7 @@ class Plan:
     splits: Splits
     index: LabelIndex
     test_index: LabelIndex
+    validation: Validation | None = None
 
     def describe_step(self, step: int) -> str:
         """Return the domains or classes that a step adds, its number of images and the size of its replay memory."""
@@ -69,7 +72,7 @@ class Plan:
 def make_plan(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Plan:
     """Index the masks, verify the images and build the scenario; rank 0 does the work and shares the result."""
     made = on_rank_zero(partial(_index_and_verify, config, data, reporter))
-    return Plan(config, data, made.scenario, made.splits, made.train, made.test)
+    return Plan(config, data, made.scenario, made.splits, made.train, made.test, made.validation)
 
 
 def _index_and_verify(config: RunConfig, data: SegmentationData, reporter: Reporter) -> IndexedScenario:
@@ -81,12 +84,12 @@ def _index_and_verify(config: RunConfig, data: SegmentationData, reporter: Repor
         convention=config.eval.convention,
         joint=is_joint(config.method.name),
     )
-    used = {
-        made.splits.train: {id for step in made.scenario.steps for id in step.images},
-        made.splits.test: {id for step in made.scenario.steps for id in step.test_images},
-    }
-    if made.splits.train == made.splits.test:
-        used = {made.splits.train: {id for step in made.scenario.steps for id in (*step.images, *step.test_images)}}
+    used: dict[str, set[str]] = {split: set() for split in made.splits.names}
+    for step in made.scenario.steps:
+        used[made.splits.train] |= set(step.images)
+        used[made.splits.test] |= set(step.test_images)
+    if made.validation is not None:
+        used[made.validation.split] |= set(made.validation.index.ids)
     for split, ids in used.items():
         verify_images(data, split, sorted(ids), reporter)
     warn_of_leaks(made.scenario, reporter)

@@ -22,16 +22,27 @@ _Byte = Annotated[int, Field(ge=0, le=255)]
 
 
 class ReaderConfig(BaseModel):
-    """Settings of all readers: name, and the splits to train and test on."""
+    """Settings of all readers: name, the splits to train and test on, and validation images."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str
     train: str = Field("train", description="split to train on")
     test: str = Field("test", description="split to evaluate on")
+    validation: str | float | None = Field(
+        None, description="split of validation images, or a share of the training images to leave out; unset: none"
+    )
+    validation_seed: NonNegativeInt = Field(0, description="seed of the share of validation images")
     digest: Annotated[DigestKind, Effect.NONE] = Field(
         "sample", description="how changed images are noticed: by a sample of the bytes of each, or by all (full)"
     )
+
+    @field_validator("validation")
+    @classmethod
+    def _split_or_share(cls, validation: str | float | None) -> str | float | None:
+        if validation == "" or (isinstance(validation, float) and not 0 < validation < 1):
+            raise ValueError(f"expected a split, or a share between 0 and 1, found {validation!r}")
+        return validation
 
     def open(self) -> SegmentationData:
         """Open the data; raise UserError if it is missing."""

@@ -7,6 +7,7 @@ from faircl.scenario.division import Splits
 from faircl.scenario.from_config import IndexedScenario, make_scenario
 from faircl.scenario.scenario import Protocol, Scenario, Setting, Step
 from faircl.scenario.tasks import short_task, split_classes, step_sizes
+from faircl.scenario.validation import Validation
 
 __all__ = [
     "CONVENTIONS",
@@ -18,6 +19,7 @@ __all__ = [
     "Setting",
     "Splits",
     "Step",
+    "Validation",
     "apply_table",
     "build_scenario",
     "make_scenario",

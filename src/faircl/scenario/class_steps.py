@@ -61,8 +61,8 @@ def build_scenario(
     return with_shares(with_test_images(scenario, test, convention), train, test)
 
 
-def with_test_images(scenario: Scenario, test: LabelIndex, convention: Convention) -> Scenario:
-    """Set the test images of every step of class increments, as a convention chooses them."""
+def with_test_images(scenario: Scenario, test: LabelIndex, convention: Convention, kind: str = "test") -> Scenario:
+    """Set the test images of every step of class increments, as a convention chooses them; ``kind`` is for errors."""
     steps = []
     for t, step in enumerate(scenario.steps):
         images = test.ids
@@ -72,8 +72,8 @@ def with_test_images(scenario: Scenario, test: LabelIndex, convention: Conventio
             images = tuple(np.array(test.ids, object)[contains_seen])
             if not images:
                 raise UserError(
-                    f"After step {t} no test image shows a class learned so far, and convention {convention.name} "
-                    "scores no others; add test images, or choose another task or convention 'full'."
+                    f"After step {t} no {kind} image shows a class learned so far, and convention {convention.name} "
+                    f"scores no others; add {kind} images, or choose another task or convention 'full'."
                 )
         steps.append(replace(step, test_images=images))
     return with_background_presence(replace(scenario, steps=tuple(steps)), test)
@@ -92,7 +92,7 @@ def with_background_presence(scenario: Scenario, test: LabelIndex) -> Scenario:
 
 def with_shares(scenario: Scenario, train: LabelIndex, test: LabelIndex) -> Scenario:
     """Set the shares `leaked` and `hidden` of every step."""
-    train_files, test_files = _files(train), _files(test)
+    train_files, test_files = file_identities(train), file_identities(test)
     rows = {id: row for row, id in enumerate(train.ids)}
     trained: set[object] = set()
     steps = []
@@ -123,7 +123,7 @@ def digest_labels(*indices: LabelIndex) -> str:
     return digest.hexdigest()
 
 
-def _files(index: LabelIndex) -> dict[str, object]:
+def file_identities(index: LabelIndex) -> dict[str, object]:
     """Return the identity of each image's file by id; images of an index without files are all different."""
     files: Sequence[object] = index.files or [(id(index), name) for name in index.ids]
     return dict(zip(index.ids, files, strict=True))

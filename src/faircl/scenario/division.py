@@ -19,10 +19,16 @@ if TYPE_CHECKING:
 
 
 class Splits(NamedTuple):
-    """The splits of training and test images."""
+    """The splits of training, test and validation images; validation images may be of the training split, or none."""
 
     train: str
     test: str
+    validation: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every split once."""
+        return tuple(dict.fromkeys(split for split in self if split is not None))
 
 
 class Division(NamedTuple):
@@ -44,7 +50,7 @@ def divide(data: SegmentationData, reader: ReaderConfig, config: ScenarioConfig,
     protocol = find_protocol(data, config)
     splits = find_splits(reader, protocol)
     if protocol == "classes":
-        for split in dict.fromkeys(splits):
+        for split in splits.names:
             data.ids(split)
         names = [data.classes.names[id] for id in data.classes.foreground]
         task = _required_task(config.task, names, "classes", joint)
@@ -79,11 +85,16 @@ def find_protocol(data: SegmentationData, config: ScenarioConfig) -> Protocol:
 
 
 def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
-    """Return the splits of training and test images; under a domain protocol both are one pool of the two splits."""
-    if protocol == "classes":
-        return Splits(reader.train, reader.test)
+    """Return the splits of a run's images; under a domain protocol training and test images are one pool."""
     pool = reader.train if reader.train == reader.test else f"{reader.train}+{reader.test}"
-    return Splits(pool, pool)
+    train, test = (reader.train, reader.test) if protocol == "classes" else (pool, pool)
+    if isinstance(reader.validation, str) and reader.validation in (reader.train, train):
+        raise UserError(
+            f"data.validation names split '{reader.validation}', which is trained on; name another split, or give a "
+            "share of the training images, as in data.validation=0.1."
+        )
+    own = reader.validation if isinstance(reader.validation, str) else train
+    return Splits(train, test, None if reader.validation is None else own)
 
 
 def order_domains(found: Sequence[str], published: tuple[str, ...]) -> list[str]:

@@ -12,7 +12,7 @@ From the second step on the two lists differ, so their shuffles do too, and most
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -37,8 +37,9 @@ def build_domain_scenario(
     protocol: Protocol,
     seed: int = 0,
     joint: bool = False,
+    left_out: Collection[str] = (),
 ) -> Scenario:
-    """Divide a pool of images into the steps of a domain protocol.
+    """Divide a pool of images into the steps of a domain protocol; those ``left_out`` are not trained on.
 
     `groups`: the domains of every step. `domains` (N,): the domain of every image of the pool, in the data set's own
     order, on which the published shuffles depend.
@@ -56,6 +57,7 @@ def build_domain_scenario(
             test = tuple(id for id in known if id in held_out)
         else:
             train, test = _shuffled_parts(own)[0], _shuffled_parts(known)[1]
+        train = tuple(id for id in train if id not in left_out)
         if not train:
             raise UserError(
                 f"Step {t} ({listed(names)}) has no training image: protocol {protocol} keeps "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from faircl.data.file_data import FileData
@@ -18,6 +19,15 @@ from faircl.scenario.division import Division, Splits, divide
 from faircl.scenario.domain_steps import build_domain_scenario
 from faircl.scenario.scenario import Scenario, Setting
 from faircl.scenario.tasks import canonical
+from faircl.scenario.validation import (
+    Validation,
+    check_classes_remain,
+    held_out_ids,
+    held_out_of_domains,
+    of_class_steps,
+    of_domain_steps,
+    warn_of_shared_images,
+)
 
 if TYPE_CHECKING:
     from faircl.config.schema import ScenarioConfig
@@ -25,12 +35,13 @@ if TYPE_CHECKING:
 
 
 class IndexedScenario(NamedTuple):
-    """A scenario, the splits of its images, and the label indices of both."""
+    """A scenario, the splits of its images, label indices of training and test images, and validation images."""
 
     scenario: Scenario
     splits: Splits
     train: LabelIndex
     test: LabelIndex
+    validation: Validation | None = None
 
 
 def make_scenario(
@@ -45,14 +56,20 @@ def make_scenario(
 ) -> IndexedScenario:
     """Count the classes of every mask and build the scenario; images are not read."""
     divided = divide(data, reader, config, joint)
-    splits = divided.splits
-    report_skipped_files(data, splits, reporter)
+    report_skipped_files(data, divided.splits.names, reporter)
     if divided.protocol == "classes":
-        made = _make_class_scenario(data, divided, config.setting, reporter, convention, joint, cache)
+        made = _make_class_scenario(data, reader, divided, config.setting, reporter, convention, joint, cache)
     else:
-        made = _make_domain_scenario(data, divided, config.split_seed, reporter, joint, cache)
-    colours = colour_names(data.palette) if isinstance(data, FileData) else []
-    return made._replace(scenario=replace(made.scenario, colours=tuple(colours)))
+        made = _make_domain_scenario(data, reader, divided, config.split_seed, reporter, joint, cache)
+    colours = tuple(colour_names(data.palette)) if isinstance(data, FileData) else ()
+    if made.validation is None:
+        return made._replace(scenario=replace(made.scenario, colours=colours))
+    warn_of_shared_images(made.validation, made.scenario, made.test, reporter)
+    scenario, validated = (
+        replace(one, colours=colours, validation=made.validation.index.ids)
+        for one in (made.scenario, made.validation.scenario)
+    )
+    return made._replace(scenario=scenario, validation=replace(made.validation, scenario=validated))
 
 
 def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter: Reporter) -> None:
@@ -84,6 +101,7 @@ def warn_of_leaks(scenario: Scenario, reporter: Reporter) -> None:
 
 def _make_class_scenario(
     data: SegmentationData,
+    reader: ReaderConfig,
     divided: Division,
     setting: Setting,
     reporter: Reporter,
@@ -91,31 +109,51 @@ def _make_class_scenario(
     joint: bool,
     cache: bool,
 ) -> IndexedScenario:
-    train, test = (index_labels(data, split, reporter, cache) for split in divided.splits)
+    splits = divided.splits
+    train, test = (index_labels(data, split, reporter, cache) for split in (splits.train, splits.test))
     suspicion = data.suspicion(train.pixels.sum(0)) if isinstance(data, FileData) else ""
+    build = partial(
+        build_scenario,
+        data.classes,
+        divided.classes,
+        test=test,
+        task=canonical(divided.task),
+        setting=setting,
+        convention=CONVENTIONS[convention],
+        joint=joint,
+    )
     try:
-        scenario = build_scenario(
-            data.classes,
-            divided.classes,
-            train,
-            test,
-            task=canonical(divided.task),
-            setting=setting,
-            convention=CONVENTIONS[convention],
-            joint=joint,
-        )
+        scenario = build(train=train)
     except UserError as error:
         raise (UserError(f"{error} Mind that {suspicion}.") if suspicion else error) from None
     if suspicion:
         reporter.say(f"warning: {suspicion}")
-    return IndexedScenario(scenario, divided.splits, train, test)
+    if splits.validation is None or reader.validation is None:
+        return IndexedScenario(scenario, splits, train, test)
+    if isinstance(reader.validation, str):
+        index = index_labels(data, splits.validation, reporter, cache)
+    else:
+        held_out = set(held_out_ids(train.ids, reader.validation, reader.validation_seed))
+        check_classes_remain(scenario, train, held_out)
+        index, train = train.select(held_out), train.select(set(train.ids) - held_out)
+        scenario = build(train=train)
+    validation = of_class_steps(scenario, splits.validation, train, index, CONVENTIONS[convention])
+    return IndexedScenario(scenario, splits, train, test, validation)
 
 
 def _make_domain_scenario(
-    data: SegmentationData, divided: Division, seed: int, reporter: Reporter, joint: bool, cache: bool
+    data: SegmentationData,
+    reader: ReaderConfig,
+    divided: Division,
+    seed: int,
+    reporter: Reporter,
+    joint: bool,
+    cache: bool,
 ) -> IndexedScenario:
-    index = index_labels(data, divided.splits.train, reporter, cache)
-    scenario = build_domain_scenario(
+    splits = divided.splits
+    index = index_labels(data, splits.train, reporter, cache)
+    build = partial(
+        build_domain_scenario,
         data.classes,
         divided.domains,
         index,
@@ -125,4 +163,18 @@ def _make_domain_scenario(
         seed=seed,
         joint=joint,
     )
-    return IndexedScenario(scenario, divided.splits, index, index)
+    scenario = build()
+    if splits.validation is None or reader.validation is None:
+        return IndexedScenario(scenario, splits, index, index)
+    if isinstance(reader.validation, str):
+        own = index_labels(data, splits.validation, reporter, cache)
+    else:
+        trained = {id for step in scenario.steps for id in step.images}
+        pairs = zip(index.ids, divided.image_domains, strict=True)
+        of_trained = {id: domain for id, domain in pairs if id in trained}
+        held_out = set(held_out_of_domains(of_trained, reader.validation, reader.validation_seed))
+        scenario, own = build(left_out=held_out), index.select(held_out)
+    assert isinstance(data, FileData), "divide refuses domains of other data"
+    of_own = {id: data.domain(splits.validation, id) for id in own.ids}
+    validation = of_domain_steps(scenario, splits.validation, index, own, of_own)
+    return IndexedScenario(scenario, splits, index, index, validation)

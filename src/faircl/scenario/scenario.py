@@ -59,7 +59,7 @@ class Scenario:
     ``learned_at`` follows from the task also for joint training in one step, so that it can be compared on the same old
     and new classes. ``background_absent``: once all classes are learned, no pixel of a test image is background; it is
     then scored at no step, also where later classes are still labelled background. ``colours``: the data set's own, by
-    raw id, as "#rrggbb"; none if it has none.
+    raw id, as "#rrggbb"; none if it has none. ``validation``: all validation images.
     """
 
     classes: Classes
@@ -72,6 +72,7 @@ class Scenario:
     protocol: Protocol = "classes"
     background_absent: bool = False
     colours: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ()
 
     @property
     def background(self) -> bool:
@@ -145,7 +146,7 @@ class Scenario:
             ],
             "steps": [step.to_json() for step in self.steps],
             "labels_sha256": self.labels_sha256,
-        }
+        } | ({"validation": list(self.validation)} if self.validation else {})
         # These are not part of the digest: they change no label, or follow from the rest and the identity of files.
         shares = [{"leaked": step.leaked, "hidden": step.hidden} for step in self.steps]
         others = {"shares": shares, "background_absent": self.background_absent, "colours": list(self.colours)}
@@ -176,6 +177,7 @@ class Scenario:
             protocol=saved.get("protocol", "classes"),
             background_absent=saved.get("background_absent", False),
             colours=tuple(saved.get("colours", ())),
+            validation=tuple(saved.get("validation", ())),
         )
 
     @property
