@@ -105,9 +105,15 @@ def _settings(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def _validated(tree: Mapping[str, Any]) -> RunConfig:
     try:
-        return RunConfig.model_validate(tree)
+        config = RunConfig.model_validate(tree)
     except ValidationError as error:
         raise UserError(explain(error, RunConfig)) from None
+    if config.train.validate_every > 0 and config.data.validation is None:
+        raise UserError(
+            f"train.validate_every is {config.train.validate_every:g}, but there are no validation images; set "
+            "data.validation to a split, or to a share of the training images, as in data.validation=0.1."
+        )
+    return config
 
 
 def parse_data(tree: dict[str, Any], overrides: Iterable[str] = ()) -> tuple[ReaderConfig, ScenarioConfig]:

@@ -117,6 +117,15 @@ class TrainConfig(Section):
     checkpoint_minutes: Annotated[float, Effect.NONE] = Field(
         5.0, gt=0, description="minutes between checkpoints within a step, from which --resume continues"
     )
+    validate_every: float = Field(
+        0.0, ge=0, le=1e6, description="epochs between validations within a step; 0: only after its last update"
+    )
+    keep: Literal["last", "best"] = Field(
+        "last", description="weights that a step ends with: the last, or those with the best validation score"
+    )
+    patience: int = Field(
+        0, ge=0, description="validations without a better score that end a step; 0: a step is trained to its end"
+    )
     tensorboard: Annotated[bool, Effect.NONE] = Field(
         False, description="also log to TensorBoard (needs faircl[logging])"
     )
@@ -132,6 +141,12 @@ class TrainConfig(Section):
     def _cut_on_device(self) -> Self:
         if self.cache == "gpu" and self.augment != "device":
             raise ValueError("cache gpu cuts windows on the device; set augment to device as well")
+        return self
+
+    @model_validator(mode="after")
+    def _validated(self) -> Self:
+        if self.validate_every == 0 and (self.keep == "best" or self.patience > 0):
+            raise ValueError("keep best and patience choose between validations; set validate_every as well")
         return self
 
     @model_validator(mode="after")

@@ -42,6 +42,7 @@ def evaluate(
     batch: int,
     workers: int,
     reporter: Reporter,
+    label: str | None = None,
 ) -> StepMetrics:
     """Evaluate all classes learned up to a step on the step's test images.
 
@@ -53,7 +54,7 @@ def evaluate(
     local_images = tuple(rank_slice(scenario.steps[step].test_images))
     crop = CentreCrop(size) if convention.crop else None
     images = WholeImages(data, split, local_images, scenario.test_table(step, convention), crop)
-    with evaluation_mode(model), reporter.task(f"step {step} evaluate", len(images)) as task:
+    with evaluation_mode(model), reporter.task(label or f"step {step} evaluate", len(images)) as task:
         for group in same_size_batches(images, batch, workers, reporter):
             prediction = predict(model, torch.stack([item.image for item in group]))
             labels = torch.stack([item.labels for item in group]).to(prediction.device).long()
@@ -85,14 +86,15 @@ def predict_masks(
 
 @contextmanager
 def evaluation_mode(model: Segmenter) -> Iterator[None]:
-    """Set evaluation mode and fuse modules; restore the mode afterwards."""
-    training = model.training
+    """Set evaluation mode and fuse modules; restore the mode of every module afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with fused(model):
             yield
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
 
 
 def channels_to_class_ids(channels: NDArray[np.int64], scenario: Scenario) -> Mask:

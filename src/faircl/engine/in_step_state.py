@@ -15,7 +15,7 @@ from faircl.loading.batch import Batch
 from faircl.methods.base import Method, StepContext
 from faircl.methods.state import load_method_state, method_state
 from faircl.models.segmenter import Segmenter
-from faircl.runs.in_step import InStepState
+from faircl.runs.in_step import InStepState, ValidationState
 
 
 def capture(
@@ -24,6 +24,7 @@ def capture(
     method: Method,
     optimizer: torch.optim.Optimizer,
     fabric: Fabric,
+    validation: ValidationState,
     seconds: float,
 ) -> InStepState:
     """Return the state of a step between two updates; all processes call it."""
@@ -36,6 +37,7 @@ def capture(
         scaler=fabric.strategy.precision.state_dict(),
         processes=all_gather_objects(_own_state(context.model, fabric.device)),
         assigned=context.assigned,
+        validation=validation,
         seconds=seconds,
     )
 

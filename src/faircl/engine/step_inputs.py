@@ -31,6 +31,11 @@ def step_iterations(plan: Plan, step: int) -> int:
     return math.ceil(epochs * len(plan.scenario.steps[step].images) / (c.batch * plan.config.optim.accumulate))
 
 
+def updates_per_epoch(plan: Plan, step: int) -> float:
+    """Return the number of updates in which a step sees each of its images once."""
+    return len(plan.scenario.steps[step].images) / (plan.config.train.batch * plan.config.optim.accumulate)
+
+
 def step_batches(
     plan: Plan,
     step: int,

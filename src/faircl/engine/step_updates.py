@@ -18,7 +18,7 @@ from faircl.engine.update import Update, Updater
 from faircl.methods.base import Method, StepContext
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
-from faircl.runs.in_step import InStepState
+from faircl.runs.in_step import InStepState, ValidationState
 from faircl.seeding import torch_seed
 
 
@@ -70,6 +70,6 @@ class StepUpdates:
         self.done += 1
         return self.updater.update(self.batches, self.context.step, self.done, measure)
 
-    def state(self) -> InStepState:
+    def state(self, validation: ValidationState) -> InStepState:
         """Return the state after the updates that are done; all processes call it."""
-        return capture(self.context, self.done, self.method, self.optimizer, self.fabric, self.seconds)
+        return capture(self.context, self.done, self.method, self.optimizer, self.fabric, validation, self.seconds)

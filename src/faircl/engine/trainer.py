@@ -44,6 +44,7 @@ from faircl.engine.runtime import (
 from faircl.engine.step_inputs import step_context, step_iterations
 from faircl.engine.step_results import check_finite, evaluation_record, write_results, write_step
 from faircl.engine.step_updates import StepUpdates
+from faircl.engine.step_validation import StepValidation
 from faircl.engine.update import Update, delay_by_one
 from faircl.loading.inputs import check_inputs
 from faircl.methods.base import Method, StepContext
@@ -190,18 +191,24 @@ class Trainer:
         else:
             begin_again(self.method, context, resumed)
         preparation = time.monotonic() - started
-        seconds = self._run_updates(context, teacher, resumed)
+        done, seconds = self._run_updates(context, teacher, resumed)
         gc.collect()  # frees DDP's hooks on the weights before the next step adds its own
         broadcast_buffers(self.model)
         self.method.end_step(context)
-        images = step_iterations(self.plan, step) * self.config.optim.accumulate * self.config.train.batch
+        images = done * self.config.optim.accumulate * self.config.train.batch
         return {"preparation_seconds": preparation, "seconds": seconds, "images_per_second": images / seconds}
 
-    def _run_updates(self, context: StepContext, teacher: Segmenter | None, resumed: InStepState | None) -> float:
-        """Run the updates of a step; return the seconds they took, those before an interruption included."""
+    def _run_updates(
+        self, context: StepContext, teacher: Segmenter | None, resumed: InStepState | None
+    ) -> tuple[int, float]:
+        """Run the updates of a step; return their number and the seconds they took, before an interruption too."""
         step, config = context.step, self.config
         updates = StepUpdates(self.plan, context, self.method, self.fabric, self.reporter, teacher, resumed)
         first, iterations = updates.done + 1, updates.iterations
+        before = resumed.validation if resumed else None
+        validation = StepValidation(
+            self.plan, step, iterations, self.model, self.method, self.log, self.reporter, before
+        )
         label = f"step {step} train" + (f", from update {first}" if resumed else "")
         if step == self.first_step and has_unsynchronised_batch_norm(self.model):
             self.reporter.say(LOCAL_BATCH_NORM)
@@ -213,7 +220,7 @@ class Trainer:
         ):
             updates.start_clock()
             self.checkpoints.restart_clock()
-            for update in delay_by_one(self._updates(updates)):
+            for update in delay_by_one(self._updates(updates, validation)):
                 terms, measures = update.read()
                 if update.iteration == first:
                     check_balance_used(self.method, config)
@@ -221,21 +228,26 @@ class Trainer:
                     self.log.add(step, update.iteration, iterations, update.lr, terms, measures)
                 task.advance(self.clock.note(step, update.iteration, sum(terms.values())))
             if self.checkpoints.worth_saving():
-                self._save_within_step(updates)
-            return updates.seconds
+                self._save_within_step(updates, validation)
+            seconds = updates.seconds
+        validation.restore_best(updates.done)
+        return updates.done, seconds
 
-    def _updates(self, updates: StepUpdates) -> Iterator[Update | None]:
-        """Run the updates that are left; None stands before a checkpoint, which needs all values to be read."""
-        while updates.done < updates.iterations:
+    def _updates(self, updates: StepUpdates, validation: StepValidation) -> Iterator[Update | None]:
+        """Run the updates that are left, validations and checkpoints; before these None lets all values be read."""
+        while updates.done < updates.iterations and not validation.ended:
             yield updates.update(measure=self.log.due(updates.done + 1, updates.iterations))
+            if validation.due(updates.done):
+                yield None
+                validation.validate(updates.done)
             if self.checkpoints.due():
                 yield None
-                self._save_within_step(updates)
+                self._save_within_step(updates, validation)
 
-    def _save_within_step(self, updates: StepUpdates) -> None:
+    def _save_within_step(self, updates: StepUpdates, validation: StepValidation) -> None:
         """Write metrics.jsonl whole and a checkpoint of the updates so far; leave if a signal says so."""
         on_rank_zero(partial(self.folder.write_records, self.log.records))
-        self.checkpoints.save(updates.state(), updates.iterations)
+        self.checkpoints.save(updates.state(validation.state), updates.iterations)
 
 
 def _take_up_records(folder: RunFolder, step: int, resumed: InStepState | None) -> list[Record]:

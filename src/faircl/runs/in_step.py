@@ -1,6 +1,6 @@
 """Checkpoints within a step: what continues its training with the next update.
 
-    checkpoints/01-00000420/model.* method.* optimizer.* processes.* assigned.* SHA256SUMS
+    checkpoints/01-00000420/model.* method.* optimizer.* processes.* assigned.* best_*.* SHA256SUMS
 
 Step 1 after 420 updates. The teacher, and whatever else a method makes when the step begins, is made again from the
 saved step before. The learning rate and the order of the images follow from the number of the update.
@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +32,22 @@ FORMAT = 1
 KEPT = 2
 """Checkpoints of a step that are kept: if the newest is damaged, the one before it is used."""
 _NAME = re.compile(r"(\d+)-(\d{8})")
+
+
+class Best(NamedTuple):
+    """The network and the method's state with the best validation score of a step."""
+
+    model: Mapping[str, Tensor]
+    method: MethodState
+
+
+class ValidationState(NamedTuple):
+    """The best validation of a step so far: its score, its update, how many were not better since, what was kept."""
+
+    score: float = -1.0
+    iteration: int = 0
+    stale: int = 0
+    best: Best | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,7 @@ class InStepState:
     scaler: Mapping[str, Any]
     processes: list[dict[str, Tensor]]
     assigned: AssignedLabels | None
+    validation: ValidationState
     seconds: float
 
 
@@ -83,11 +100,12 @@ def load_in_step(path: Path) -> InStepState:
         step=about["step"],
         iteration=about["iteration"],
         model=load_tensors(path / "model.safetensors"),
-        method=MethodState(load_tensors(path / "method.safetensors"), read_json(path / "method.json")["numbers"]),
+        method=_load_method(path, "method"),
         optimizer=optimizer,
         scaler=about["scaler"],
         processes=processes,
         assigned=_load_assigned(path) if (path / "assigned.json").exists() else None,
+        validation=_load_validation(path, about["validation"]),
         seconds=about["seconds"],
     )
 
@@ -112,7 +130,7 @@ def whole_in_step_checkpoints(folder: Path, step: int) -> Iterator[tuple[Path, s
 
 def _write(path: Path, state: InStepState) -> None:
     about = {"format": FORMAT, "step": state.step, "iteration": state.iteration, "scaler": dict(state.scaler)}
-    about |= {"seconds": state.seconds, "processes": len(state.processes)}
+    about |= {"seconds": state.seconds, "processes": len(state.processes), "validation": state.validation[:3]}
     save_tensors(path, "model", state.model, about)
     save_tensors(path, "method", state.method.tensors, {"numbers": state.method.numbers})
     flat = {f"{number}.{name}": value for number, entry in state.optimizer.items() for name, value in entry.items()}
@@ -120,11 +138,26 @@ def _write(path: Path, state: InStepState) -> None:
     save_tensors(path, "optimizer", tensors, {"numbers": {k: v for k, v in flat.items() if k not in tensors}})
     own = {f"{rank}.{name}": value for rank, entry in enumerate(state.processes) for name, value in entry.items()}
     save_tensors(path, "processes", own, {})
+    if state.validation.best is not None:
+        save_tensors(path, "best_model", state.validation.best.model, {})
+        tensors, numbers = state.validation.best.method
+        save_tensors(path, "best_method", tensors, {"numbers": numbers})
     if state.assigned is not None:
         masks = dict(state.assigned.packed())
         parts = (torch.frombuffer(bytearray(one.data), dtype=torch.uint8) for one in masks.values())
         tensors = {str(k): part for k, part in enumerate(parts)}
         save_tensors(path, "assigned", tensors, {"masks": [[id, one.shape, one.dtype] for id, one in masks.items()]})
+
+
+def _load_method(path: Path, name: str) -> MethodState:
+    return MethodState(load_tensors(path / f"{name}.safetensors"), read_json(path / f"{name}.json")["numbers"])
+
+
+def _load_validation(path: Path, numbers: tuple[float, int, int]) -> ValidationState:
+    best = None
+    if (path / "best_model.safetensors").exists():
+        best = Best(load_tensors(path / "best_model.safetensors"), _load_method(path, "best_method"))
+    return ValidationState(*numbers, best)
 
 
 def _load_assigned(path: Path) -> AssignedLabels:
