@@ -111,6 +111,32 @@ def test_the_proposed_task_fits(refused, street, out):
     refused("c18, c19, … and 3 more. Set scenario.task, as in --task 14-9", *line)
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["train.batch=25"], "train.batch is 25, but step 0 has 24 training images; lower train.batch (--batch) to 24"),
+        (["scenario.task=9-1"], "train.batch is 8, but step 1 has 3 training images; lower train.batch (--batch) to 3"),
+        (
+            ["scenario.task=9-1", "train.batch=25"],
+            "but step 0 has 24 training images; lower train.batch (--batch) to 3",
+        ),
+        (
+            ["scenario.task=9-1", "memory.images=9"],
+            "Of a batch of 8 images 4 are of the step, but step 1 has 3 training",
+        ),
+    ],
+)
+def test_a_batch_that_is_larger_than_a_step(settings, words, train):
+    train(words, *settings)
+
+
+def test_a_replay_memory_fills_a_batch(cli, out, tiny_flags):
+    more = ("scenario.task=9-1", "memory.images=9", "memory.share=0.7", "train.epochs=0.1")
+    flags = [part for setting in more for part in ("--set", setting)]
+    result = cli("train", "demo", "--out", out, *tiny_flags, *flags)
+    assert result.code == 0, result.err
+
+
 def test_joint_training_needs_no_task(cli, street, out):
     result = cli("train", "folder", "--root", street, "--method", "joint", "--batch", "4", "--out", out, *QUICK)
     assert result.code == 0, result.err
