@@ -173,7 +173,10 @@ def test_wrong_evaluations_are_said(run, settings, words):
 
 
 def test_compared_runs(run, tmp_path, cli):
-    made = faircl.compare([run, run.folder], out=tmp_path / "page")
+    with pytest.raises(faircl.UserError, match=f"{run.folder} is given twice"):
+        faircl.compare([run, run.folder])
+    made = faircl.compare([run, run.folder], out=tmp_path / "page", anyway=True)
+    assert made.notes[0] == f"warning: {run.folder} is given twice"
     assert [label for label, _ in made.runs] == ["faircl", "faircl"]
     (row,) = made.rows
     assert row.mean["all"] == pytest.approx(run.final.groups["all"].miou)
@@ -181,10 +184,10 @@ def test_compared_runs(run, tmp_path, cli):
     assert made.page == tmp_path / "page/comparison.html"
     assert made.page.is_file()
     assert made.table.markdown().count("| faircl |") == 2
-    named = faircl.compare([run, str(run.folder)], ["a", "b"])
+    named = faircl.compare([run, str(run.folder)], ["a", "b"], anyway=True)
     assert [row.label for row in named.rows] == ["a", "b"]
     assert named.page is None
-    printed = json.loads(cli("compare", f"a={run.folder}", f"b={run.folder}", "--json").out)
+    printed = json.loads(cli("compare", f"a={run.folder}", f"b={run.folder}", "--anyway", "--json").out)
     assert printed["rows"][0]["mean"] == named.rows[0].mean
 
 

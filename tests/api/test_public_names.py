@@ -13,7 +13,7 @@ import pytest
 import faircl
 
 FUNCTIONS = {
-    "compare": "runs, names=None, out=None",
+    "compare": "runs, names=None, out=None, *, anyway=False",
     "evaluate": "run, step=None, root=None, convention=None, *, reporter=None",
     "global_mean": "total, count",
     "global_sum": "value",

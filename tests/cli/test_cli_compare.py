@@ -51,9 +51,14 @@ def test_what_cannot_be_compared_is_said(cli, runs, tiny_train, tmp_path):
     other = tiny_train(
         tmp_path / "o", "method=finetune", "scenario.task=5-5", "train.epochs=0.3", "train.later_epochs=0.3"
     )
-    result = cli("compare", runs["a"], other.path)
+    differ = f"{runs['a']} and {other.path} differ in task (6-4 and 5-5)"
+    result = cli("compare", runs["a"], other.path, "--page", tmp_path / "page")
+    assert (result.code, result.out) == (2, "")
+    assert f"not comparable: {differ}; leave out what differs, or add --anyway" in result.err
+    assert not (tmp_path / "page").exists()
+    result = cli("compare", runs["a"], other.path, "--anyway")
     assert result.code == 0
-    assert "differ in data, task" in result.out
+    assert f"warning: {differ}" in result.out
     result = cli("compare", tmp_path)
     assert result.code == 2
     assert "is not a run folder" in result.err

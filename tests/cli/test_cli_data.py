@@ -34,7 +34,7 @@ def test_list(cli):
 def test_list_one(cli, name):
     one = parsed(cli("data", "list", name, "--json"))
     assert set(one) == {"name", "summary", "tasks", "layout", "settings"}
-    assert all(set(setting) == {"name", "default", "description"} for setting in one["settings"])
+    assert all(set(setting) == {"name", "default", "choices", "values", "description"} for setting in one["settings"])
     assert all(setting["description"] for setting in one["settings"])
     text = cli("data", "list", name).out
     assert one["layout"].splitlines()[0] in text if one["layout"] else "below" not in text

@@ -13,7 +13,7 @@ OPTIONS = {
     "--rounds --set --size",
     "bench step": "--batch --classes --format --iterations --json --model --old --peer --precision --rounds --set "
     "--size",
-    "compare": "--format --json --page",
+    "compare": "--anyway --format --json --page",
     "config show": "--fit --json --set",
     "data check": "--all --data --format --json --masks-only --root --set --split -d -r",
     "data list": "--format --json",

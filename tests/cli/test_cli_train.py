@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import faircl
-from faircl.cli.train_options import overrides
+from faircl.cli.train_options import with_options
 from faircl.config.run import load_config
 from faircl.errors import UserError
 
@@ -20,7 +20,7 @@ QUICK = ("--epochs", "0.3", *(part for setting in SMALL for part in ("--set", se
 def resolved(settings=(), **given):
     keys = {"task": "scenario.task", "method": "method.name", "epochs": "train.epochs", "lr": "optim.lr"}
     options = {f"--{name}": (keys[name], value) for name, value in given.items()}
-    return load_config("folder", overrides(options, settings))
+    return load_config("folder", with_options(options, settings))
 
 
 @pytest.fixture
@@ -83,8 +83,20 @@ def test_a_setting_given_twice_is_refused(setting, given, words):
     assert words in str(caught.value)
 
 
+def test_the_demo_refuses_two_seeds(refused, out):
+    refused("by --seed 1 and by --set seed=2", "demo", "--out", out, "--seed", "1", "--set", "seed=2")
+
+
 def test_the_same_value_twice_is_no_mistake():
     assert resolved(["method=mib", "train.epochs=3"], method="mib", epochs=3.0).train.epochs == 3
+
+
+def test_the_help_shows_lists_and_says_what_counts_for_later_steps(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    text = " ".join(cli("train", "--help").out.split())
+    assert "'[[sky, road], [car]]'" in text
+    assert "(train.later_epochs) is dropped" in text
+    assert "'[name, name, …]'" in " ".join(cli("scenario", "show", "--help").out.split())
 
 
 # ---- what is missing
@@ -109,6 +121,32 @@ def test_the_proposed_task_fits(refused, street, out):
     refused("the data has 1 class: road. Set scenario.task, as in --task offline.", *line)
     (street / "classes.txt").write_text("\n".join(["background", *(f"c{number}" for number in range(23))]))
     refused("c18, c19, … and 3 more. Set scenario.task, as in --task 14-9", *line)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["train.batch=25"], "train.batch is 25, but step 0 has 24 training images; lower train.batch (--batch) to 24"),
+        (["scenario.task=9-1"], "train.batch is 8, but step 1 has 3 training images; lower train.batch (--batch) to 3"),
+        (
+            ["scenario.task=9-1", "train.batch=25"],
+            "but step 0 has 24 training images; lower train.batch (--batch) to 3",
+        ),
+        (
+            ["scenario.task=9-1", "memory.images=9"],
+            "Of a batch of 8 images 4 are of the step, but step 1 has 3 training",
+        ),
+    ],
+)
+def test_a_batch_that_is_larger_than_a_step(settings, words, train):
+    train(words, *settings)
+
+
+def test_a_replay_memory_fills_a_batch(cli, out, tiny_flags):
+    more = ("scenario.task=9-1", "memory.images=9", "memory.share=0.7", "train.epochs=0.1")
+    flags = [part for setting in more for part in ("--set", setting)]
+    result = cli("train", "demo", "--out", out, *tiny_flags, *flags)
+    assert result.code == 0, result.err
 
 
 def test_joint_training_needs_no_task(cli, street, out):

@@ -47,7 +47,8 @@ def city_train(city_root, tiny_train):
 @pytest.mark.slow
 def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
     reporter = silent()
-    whole = city_train(tmp_path / "whole", reporter=reporter)
+    alone = "train.batch=1"  # a city has one training image
+    whole = city_train(tmp_path / "whole", alone, reporter=reporter)
     records = whole.records("eval")
     assert [r["step"] for r in records] == list(range(21))
     warning = next(line for line in reporter.said if line.startswith("warning"))
@@ -70,7 +71,7 @@ def test_21_cities_train_evaluate_and_resume(city_train, silent, tmp_path):
         shutil.rmtree(parts / f"steps/{step}")
     kept = [line for line in (parts / "metrics.jsonl").read_text().splitlines() if json.loads(line)["step"] < 18]
     (parts / "metrics.jsonl").write_text("\n".join(kept) + "\n")
-    resumed = city_train(parts, resume=True)
+    resumed = city_train(parts, alone, resume=True)
     for name in ("model", "method"):
         assert (resumed.step_path(20) / f"{name}.safetensors").read_bytes() == (
             whole.step_path(20) / f"{name}.safetensors"

@@ -97,7 +97,7 @@ def test_examples_are_in_the_data_sets_own_ids(mixed):
 
 
 def test_training_and_evaluating_images_of_different_sizes(mixed, tiny_train, silent, tmp_path):
-    folder = tiny_train(tmp_path / "run", "scenario.task=2-1", "train.epochs=2", root=mixed.root)
+    folder = tiny_train(tmp_path / "run", "scenario.task=2-1", "train.epochs=2", "train.batch=2", root=mixed.root)
     assert Image.open(folder.step_path(1) / "examples/0.png").size == (40, 24)
     recorded = [StepMetrics.from_json(record) for record in folder.records("eval")]
     assert [m.to_json() for m in evaluate_again(folder, silent())] == [m.to_json() for m in recorded]

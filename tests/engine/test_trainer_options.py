@@ -131,9 +131,12 @@ def test_fractional_epochs_round_up(tiny_train, tmp_path):
     assert [record["iteration"] for record in folder.records("train")] == [1]
 
 
-def test_more_images_in_a_batch_than_in_the_step(tiny_train, tmp_path):
-    folder = tiny_train(tmp_path / "run", *OFFLINE, "train.batch=40")
+def test_a_batch_may_be_as_large_as_the_step_and_not_larger(tiny_train, tmp_path):
+    folder = tiny_train(tmp_path / "run", *OFFLINE, "train.batch=24", "train.epochs=1")
     assert len(folder.records("train")) == 1
+    with pytest.raises(UserError, match=r"train\.batch is 25, but step 0 has 24 training images"):
+        tiny_train(tmp_path / "larger", *OFFLINE, "train.batch=25")
+    assert not (tmp_path / "larger").exists()
 
 
 # ---- pixel counts of a step
@@ -145,7 +148,7 @@ def test_pixels_of_a_step_are_all_but_void(background, tiny_config, street, sile
         mask = np.array(Image.open(file))
         mask[:5] = 255
         Image.fromarray(mask).save(file)
-    config = tiny_config("scenario.task=7-1", f"data.background={background}", root=street)
+    config = tiny_config("scenario.task=7-1", "train.batch=2", f"data.background={background}", root=street)
     plan = make_plan(config, config.data.open(), silent())
     for step in (0, 1):
         masks = [np.array(Image.open(street / f"masks/train/{id}.png")) for id in plan.scenario.steps[step].images]

@@ -30,6 +30,7 @@ def test_true_labels_are_trained_on(treatment, tiny_config, silent, tmp_path, mo
         "scenario.setting=sequential",
         f"method.unlabelled={treatment}",
         "scenario.task=[[1, 2, 3, 4, 5, 6, 7, 8, 9], [10]]",
+        "train.batch=3",
     )
     seen = []
     original = FairCL.targets

@@ -32,6 +32,7 @@ def hf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "hf" / "datasets")
     monkeypatch.setattr(library.config, "HF_CACHE_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr(library.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     library.disable_progress_bars()
     return library
 

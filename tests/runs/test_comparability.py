@@ -6,7 +6,7 @@ import pytest
 import yaml
 from fake_run import make_run
 
-from faircl.runs.comparability import comparison_warnings, repeat_warnings
+from faircl.runs.comparability import comparison_obstacles, comparison_warnings, repeat_warnings
 from faircl.runs.run import load_run
 
 
@@ -22,16 +22,12 @@ def run(path, config=None, scenario=None, **options):
 
 def test_seeds_and_joint_training_are_comparable(tmp_path):
     runs = [run(tmp_path / "a"), run(tmp_path / "b", seed=1), run(tmp_path / "c", joint=True, scenario={"steps": [{}]})]
-    assert comparison_warnings(runs) == []
+    assert comparison_warnings(runs) == comparison_obstacles(runs) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"scenario": {"labels_sha256": "other"}}, "differ in data, task, setting or protocol"),
-        ({"scenario": {"task": "other"}}, "differ in data, task, setting or protocol"),
-        ({"scenario": {"setting": "other"}}, "differ in data, task, setting or protocol"),
-        ({"scenario": {"protocol": "clean"}}, "differ in data, task, setting or protocol"),
         ({"config": {"model": {"name": "other"}}}, "different networks"),
         ({"scenario": {"steps": [{}] * 4}}, "has finished 3 of its 4 steps"),
         ({"scenario": {"shares": [{"leaked": 0.5}] * 3}}, "tested on images they have been trained on"),
@@ -40,6 +36,33 @@ def test_seeds_and_joint_training_are_comparable(tmp_path):
 def test_each_difference_is_one_warning(changes, words, tmp_path):
     (warning,) = comparison_warnings([run(tmp_path / "a"), run(tmp_path / "b", **changes)])
     assert words in warning
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ({"labels_sha256": "other"}, "differ in data"),
+        ({"task": "other"}, "differ in task (2-2-1 and other)"),
+        ({"setting": "other"}, "differ in setting (overlapped and other)"),
+        ({"protocol": "clean"}, "differ in protocol (classes and clean)"),
+    ],
+)
+def test_each_difference_is_one_obstacle(scenario, words, tmp_path):
+    runs = [run(tmp_path / "a"), run(tmp_path / "b", seed=1), run(tmp_path / "c", scenario=scenario)]
+    assert comparison_obstacles(runs) == [f"{tmp_path / 'a'} and {tmp_path / 'c'} {words}"]
+
+
+def test_a_run_given_twice_is_an_obstacle(tmp_path):
+    one = run(tmp_path / "a")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert comparison_obstacles([one, load_run(tmp_path / "link")]) == [f"{tmp_path / 'a'} is given twice"]
+
+
+def test_runs_of_the_same_settings_and_seed_are_named(tmp_path):
+    one, copy, other = (run(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+    assert repeat_warnings([("x", one), ("y", copy), ("x", other)]) == []
+    (warning,) = repeat_warnings([("x", one), ("x", copy), ("x", other)])
+    assert warning.startswith(f"{one.folder} and {copy.folder} of row x have the same settings and the same seed")
 
 
 def test_rows_of_repeats(tmp_path):

@@ -116,7 +116,7 @@ def test_a_finished_joint_run_is_not_trained_again(tiny_train, silent, tmp_path)
 
 @pytest.mark.slow
 def test_records_of_three_steps_keep_their_order_when_resumed(tiny_train, silent, tmp_path):
-    task = ("scenario.task=6-2-2", "method.name=finetune", "train.later_epochs=0.4")
+    task = ("scenario.task=6-2-2", "method.name=finetune", "train.later_epochs=0.4", "train.batch=6")
     whole = tiny_train(tmp_path / "whole", *task)
     with pytest.raises(KeyboardInterrupt):
         tiny_train(tmp_path / "run", *task, reporter=silent("step 2 train"))

@@ -49,23 +49,36 @@ class Comparison:
         return comparison_table(self.runs)
 
 
-def compare(runs: Sequence[RunSource], names: Sequence[str] | None = None, out: str | Path | None = None) -> Comparison:
+def compare(
+    runs: Sequence[RunSource],
+    names: Sequence[str] | None = None,
+    out: str | Path | None = None,
+    *,
+    anyway: bool = False,
+) -> Comparison:
     """Put runs side by side, after their last step; runs of one name are averaged.
 
     ``names`` gives every run a name, by default that of its method. With ``out`` the page comparison.html is written
-    into that folder.
+    into that folder. Runs of different data or tasks, and a run given twice, are refused; with ``anyway`` a note says
+    so instead.
     """
     if isinstance(runs, str | Path) or not runs:
         raise UserError(f"Runs to compare are a list of at least one run folder; found {runs!r}.")
     if names is not None and len(names) != len(runs):
         raise UserError(f"There are {len(runs)} runs to compare but {len(names)} names; give every run one.")
-    from faircl.runs.comparability import comparison_warnings, repeat_warnings
+    from faircl.runs.comparability import comparison_obstacles, comparison_warnings, repeat_warnings
     from faircl.runs.run import Run
 
     loaded = [run if isinstance(run, Run) else open_run(run) for run in runs]
     named = tuple((name or run.method, run) for name, run in zip(names or [""] * len(loaded), loaded, strict=True))
+    obstacles = comparison_obstacles(loaded)
+    if obstacles and not anyway:
+        raise UserError(
+            f"These runs are not comparable: {'; '.join(obstacles)}; leave out what differs, or add --anyway "
+            "(anyway=True) to put them side by side all the same."
+        )
     rows = tuple(_row(label, [run for other, run in named if other == label]) for label in dict(named))
-    warnings = [*comparison_warnings(loaded), *repeat_warnings(named)]
+    warnings = [*obstacles, *comparison_warnings(loaded), *repeat_warnings(named)]
     notes = tuple(f"warning: {text}" for text in warnings)
     page = None
     if out is not None:

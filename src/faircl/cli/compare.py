@@ -25,12 +25,16 @@ def compare(
     page: Annotated[
         Path | None, typer.Option("--page", readable=False, help="Also write comparison.html into this folder.")
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also compare runs of different data or tasks, with a note.")
+    ] = False,
     form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
     """Put finished runs side by side, after their last step; runs of one label are averaged.
 
-    A run's label is its method unless one is given. Behind ± is the standard deviation over the runs of a row.
+    A run's label is its method unless one is given. Behind ± is the standard deviation over the runs of a row. Runs of
+    different data or tasks are refused.
 
     [bold]Examples[/bold]
 
@@ -41,7 +45,7 @@ def compare(
     faircl compare plain=runs/a 'no fairness'=runs/b --page runs/table --json
     """
     labels, folders = zip(*map(_labelled, runs), strict=True)
-    made = faircl.compare(folders, labels, page)
+    made = faircl.compare(folders, labels, page, anyway=anyway)
     rows = [asdict(row) for row in made.rows]
     if as_json:
         print_json({"rows": rows, "notes": made.notes, "page": None if made.page is None else str(made.page)})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from faircl.cli.output import Output
+from faircl.cli.settings_view import settings_json, settings_table
 from faircl.data.class_stats import DataStats
 from faircl.integrity.findings import KINDS, Report
 from faircl.registry import READERS
@@ -27,11 +27,7 @@ def reader_summary(name: str) -> dict[str, Any]:
 def reader_detail(name: str) -> dict[str, Any]:
     """Return what there is to say of a reader, as plain values: the files it expects and its settings."""
     reader = READERS.get(name)
-    settings = [
-        {"name": key, "default": _plain(field.get_default(call_default_factory=True)), "description": field.description}
-        for key, field in reader.Config.model_fields.items()
-        if key != "name"
-    ]
+    settings = settings_json(reader.Config)
     return reader_summary(name) | {"layout": getattr(reader, "layout", ""), "settings": settings}
 
 
@@ -52,10 +48,7 @@ def print_reader(output: Output, name: str) -> None:
         output.text(Text("\nbelow its root", "bold"))
         output.text(about["layout"])
     output.text("")
-    columns = [Column("setting", wrap=False), Column("default"), Column("description")]
-    settings = about["settings"]
-    rows = [[f"data.{one['name']}", text_of(one["default"]), one["description"]] for one in settings]
-    output.table(Table(columns, rows))
+    output.table(settings_table(about["settings"], "data."))
 
 
 def print_stats(
@@ -121,15 +114,3 @@ def _print_lines(output: Output, heading: str, lines: list[str], everything: boo
 
 def _number(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def text_of(default: Any) -> str | None:
-    """Return a setting's default as text; None where it has none."""
-    return None if default is None else str(default)
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting's default as JSON has it."""
-    if isinstance(value, tuple):
-        return list(value)
-    return str(value) if isinstance(value, Path) else value

@@ -10,6 +10,7 @@ import typer
 import faircl
 from faircl.cli.output import Format, Json, Output, Set, print_json
 from faircl.cli.stopping import stoppable
+from faircl.cli.train_options import with_options
 from faircl.errors import UserError
 from faircl.tables import Column, Table
 
@@ -58,7 +59,7 @@ def demo(
 
     init_process_group()
     reporter = rank_zero_reporter(ConsoleReporter())
-    overrides = [*(settings or ()), *([] if seed is None else [f"seed={seed}"])]
+    overrides = with_options({"--seed": ("seed", seed)}, settings or ())
     # All settings are read before the first run starts: a mistake in the last one should not cost the others.
     configs = [(label, recipe, _config(recipe, overrides)) for label, recipe in RUNS]
     seed = configs[0][2].seed

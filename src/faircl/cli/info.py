@@ -6,14 +6,14 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel
 from rich.text import Text
 
 from faircl.cli.output import Format, Json, Output, print_json
+from faircl.cli.settings_view import settings_json, settings_table
 from faircl.errors import UserError
 from faircl.tables import Column, Table, TableFormat
 
-Name = Annotated[str | None, typer.Argument(help="Explain this one's hyper-parameters.")]
+Name = Annotated[str | None, typer.Argument(help="Explain this one's settings: defaults, possible values.")]
 
 
 def methods(name: Name = None, form: Format = "terminal", as_json: Json = False) -> None:
@@ -109,30 +109,19 @@ def _list(table: Any, name: str | None, columns: tuple[str, ...], form: TableFor
             Output(form).table(_table(("name", *columns), rows))
         return
     part = table.get(name)
-    fields = [
-        {"name": key, "default": _default(field), "description": field.description or ""}
-        for key, field in part.Config.model_fields.items()
-        if key != "name"
-    ]
-    about: dict[str, Any] = {"name": name, **{c: _text(part, c) for c in columns}, "settings": fields}
+    settings = settings_json(part.Config)
+    about: dict[str, Any] = {"name": name, **{c: _text(part, c) for c in columns}, "settings": settings}
     if as_json:
         print_json(about)
         return
     output = Output(form)
     output.text(Text(name, "bold"), about["summary"])
-    output.table(_table(("name", "default", "description"), fields))
+    output.table(settings_table(settings))
 
 
 def _text(part: Any, column: str) -> str:
     value = getattr(part, column)
     return str(getattr(value, "words", value))  # the needs of a method in words
-
-
-def _default(field: Any) -> Any:
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, BaseModel):  # a method inside another
-        return value.model_dump(mode="json")
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:

@@ -21,7 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts inste
 Format = Annotated[TableFormat, typer.Option("--format", help="How to print the table.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set optim.lr=0.02. May be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set train.crop=256. May be repeated."),
 ]
 Fit = Annotated[
     str | None,

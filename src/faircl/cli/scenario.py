@@ -36,7 +36,7 @@ def show(
         typer.Option(help="classes, or by domain: clean (split once) or plop (as published).", show_default=False),
     ] = None,
     order: Annotated[
-        str | None, typer.Option(help="random:SEED, or '[name, name, …]': order of classes or domains.")
+        str | None, typer.Option(help="random:SEED, or '\\[name, name, …]': order of classes or domains.")
     ] = None,
     convention: Annotated[str, typer.Option(help="Test images as scored by full, plop or mib.")] = "full",
     joint: Annotated[bool, typer.Option("--joint", help="As joint training sees it: one step.")] = False,

@@ -18,7 +18,8 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="A recipe's name (see 'faircl recipes') or a YAML file; with --resume alone the folder of the run."
+            metavar="RECIPE|RUN",
+            help="A recipe's name (see 'faircl recipes') or a YAML file; with --resume and no --out the run's folder.",
         ),
     ] = None,
     out: Annotated[
@@ -73,7 +74,7 @@ def train(
         "--workers": ("train.workers", workers),
         "--seed": ("seed", seed),
     }
-    overrides = options.overrides(given, settings or ())
+    overrides = options.with_options(given, settings or ())
     with stoppable():
         if fit is not None:
             config = fitted(faircl.load_config(recipe or out / "config.yaml", overrides), fit)

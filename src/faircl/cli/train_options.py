@@ -22,7 +22,7 @@ Task = Annotated[
         "--task",
         "-t",
         rich_help_panel=PANEL,
-        help="Classes of each step: 5-3, 15-1, 6-2-3, offline (all at once) or lists, '[[sky, road], [car]]': "
+        help="Classes of each step: 5-3, 15-1, 6-2-3, offline (all at once) or lists, '\\[\\[sky, road], \\[car]]': "
         "scenario.task.",
     ),
 ]
@@ -74,8 +74,8 @@ _LATER = {"train.epochs": "train.later_epochs", "optim.lr": "optim.later_lr"}
 """Settings of the first step, and those that replace them at later steps."""
 
 
-def overrides(given: Mapping[str, tuple[str, Any]], settings: Sequence[str]) -> list[str]:
-    """Return options and ``--set`` as overrides ``a.b=value``.
+def with_options(given: Mapping[str, tuple[str, Any]], settings: Sequence[str]) -> list[str]:
+    """Return options and the values of ``--set`` as overrides ``a.b=value``.
 
     ``given`` maps an option to its setting and its value, None where it was not given. A setting that an option and
     ``--set`` give different values is an error that names both.

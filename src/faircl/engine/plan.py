@@ -12,7 +12,7 @@ from faircl.config.run import RunConfig
 from faircl.data.label_index import LabelIndex
 from faircl.data.sample import SegmentationData
 from faircl.distributed import on_rank_zero
-from faircl.errors import listed
+from faircl.errors import UserError, listed
 from faircl.integrity.verify import verify_images
 from faircl.progress import Reporter
 from faircl.registry import is_joint
@@ -68,11 +68,20 @@ class Plan:
             return (ReplayMemory({}),) * len(self.scenario.steps)
         return replay_memories(self.scenario, self.index, c.memory.images, c.seed)
 
+    def replayed(self, step: int) -> int:
+        """Return how many images of every batch of a step come from its replay memory."""
+        if not self.memories[step].images:
+            return 0
+        batch = self.config.train.batch
+        return min(max(round(self.config.memory.share * batch), 1), batch - 1)
+
 
 def make_plan(config: RunConfig, data: SegmentationData, reporter: Reporter) -> Plan:
     """Index the masks, verify the images and build the scenario; rank 0 does the work and shares the result."""
     made = on_rank_zero(partial(_index_and_verify, config, data, reporter))
-    return Plan(config, data, made.scenario, made.splits, made.train, made.test, made.validation)
+    plan = Plan(config, data, made.scenario, made.splits, made.train, made.test, made.validation)
+    _check_batch(plan)
+    return plan
 
 
 def _index_and_verify(config: RunConfig, data: SegmentationData, reporter: Reporter) -> IndexedScenario:
@@ -94,6 +103,25 @@ def _index_and_verify(config: RunConfig, data: SegmentationData, reporter: Repor
         verify_images(data, split, sorted(ids), reporter)
     warn_of_leaks(made.scenario, reporter)
     return made
+
+
+def _check_batch(plan: Plan) -> None:
+    """Raise a UserError if a batch takes more images of a step than there are."""
+    batch = plan.config.train.batch
+    for step, one in enumerate(plan.scenario.steps):
+        images, own = len(one.images), batch - plan.replayed(step)
+        if own <= images:
+            continue
+        found = "1 training image" if images == 1 else f"{images} training images"
+        if own == batch:
+            fewest = min(len(other.images) for other in plan.scenario.steps)
+            raise UserError(
+                f"train.batch is {batch}, but step {step} has {found}; lower train.batch (--batch) to {fewest} or less."
+            )
+        raise UserError(
+            f"Of a batch of {batch} images {own} are of the step, but step {step} has {found}; lower train.batch "
+            "(--batch) or raise memory.share."
+        )
 
 
 def check_auxiliary_maps(plan: Plan, name: str | None) -> None:

@@ -72,15 +72,14 @@ def step_batches(
 
 def batch_streams(plan: Plan, step: int) -> list[Stream]:
     """Return the streams that fill a batch: images of the step and, if there is a replay memory, images of it."""
-    batch, balance, seed = plan.config.train.batch, plan.config.balance, plan.config.seed
+    balance, seed, replayed = plan.config.balance, plan.config.seed, plan.replayed(step)
     images, memory = len(plan.scenario.steps[step].images), len(plan.memories[step].images)
-    replayed = min(max(round(plan.config.memory.share * batch), 1), batch - 1) if memory else 0
     order: Order = ShuffledOrder(images, seed, ("shuffle", step))
     if balance.sampling == "rare":
         counts = plan.label_counts(step)[:, int(plan.scenario.background) :]
         if counts.any():  # a domain may show nothing but background
             order = RareClassOrder(counts, balance.temperature, seed, step)
-    streams = [Stream(order, batch - replayed)]
+    streams = [Stream(order, plan.config.train.batch - replayed)]
     if replayed:
         streams.append(Stream(ShuffledOrder(memory, seed, ("memory", step)), replayed, images))
     return streams

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from faircl.errors import UserError
+from faircl.hub import hub_or_cache
 from faircl.models.checkpoint_keys import decoder_to_transformers_keys, to_segformer_keys
 from faircl.models.checkpointing import without_checkpointing
 from faircl.models.mlp_decoder import MlpDecoder
@@ -182,6 +183,7 @@ def _tokens_to_map(tokens: Tensor, height: int) -> Tensor:
 def _imagenet_state(variant: str) -> State:
     from transformers import SegformerModel
 
-    loaded: Any = SegformerModel.from_pretrained(f"nvidia/mit-{variant}")
+    with hub_or_cache():
+        loaded: Any = SegformerModel.from_pretrained(f"nvidia/mit-{variant}")
     state: State = loaded.state_dict()
     return state

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from faircl.errors import UserError, did_you_mean
+from faircl.hub import hub_or_cache
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.segmenter import Segmenter
 from faircl.models.weights import State, WeightsConfig, initial_state, load_modules
@@ -67,7 +68,8 @@ class Timm(TimmNetwork):
         name = self.config.backbone
 
         def download() -> State:
-            state: State = FeatureMaps(name, pretrained=True).net.state_dict()
+            with hub_or_cache():
+                state: State = FeatureMaps(name, pretrained=True).net.state_dict()
             return state
 
         state = initial_state(self.config, f"timm's {name}", download, self._to_feature_keys)

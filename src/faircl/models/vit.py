@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from faircl.errors import UserError
+from faircl.hub import hub_or_cache
 from faircl.models.checkpoint_keys import to_timm_vit_keys
 from faircl.models.checkpointing import without_checkpointing
 from faircl.models.timm_backbone import (
@@ -66,7 +67,8 @@ class ViT(TimmNetwork):
         name, layers = self.config.backbone, self.config.layers
 
         def download() -> State:
-            state: State = PatchFeatures(name, layers, pretrained=True).net.state_dict()
+            with hub_or_cache():
+                state: State = PatchFeatures(name, layers, pretrained=True).net.state_dict()
             return state
 
         state = initial_state(self.config, f"timm's {name}", download, self._convert_keys)

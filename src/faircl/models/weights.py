@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import pickle
 import re
-import sys
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from faircl.effects import Effect
 from faircl.errors import UserError
+from faircl.hub import quiet_download
 from faircl.models.segmenter import ModelConfig
 
 State = dict[str, Tensor]
@@ -68,7 +68,7 @@ def initial_state(
 def download(description: str, load: Callable[[], State]) -> State:
     """Download weights by a library; raise ``UserError`` if that fails, for example offline."""
     try:
-        with redirect_stdout(sys.stderr):  # some libraries print to stdout, which is for results
+        with quiet_download():  # some libraries print to stdout, which is for results
             return load()
     except Exception as error:  # libraries raise many different errors
         raise UserError(

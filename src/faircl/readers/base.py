@@ -81,7 +81,7 @@ class FileConfig(ReaderConfig):
     def required_root(self) -> Path:
         """Return the root; raise an error if it is not set."""
         if self.root is None:
-            raise UserError(f"The data set '{self.name}' has no root; set data.root to its folder.")
+            raise UserError(f"The data set '{self.name}' has no root; set data.root (--root) to its folder.")
         return self.root
 
     def absolute(self) -> Self:
@@ -132,7 +132,9 @@ class FolderConfig(FileConfig):
     def open(self) -> FolderData:
         """Open the folder."""
         if self.root is None:
-            raise UserError("The folder data set has no root; set data.root to the folder with images/ and masks/.")
+            raise UserError(
+                "The folder data set has no root; set data.root (--root) to the folder with images/ and masks/."
+            )
         return FolderData(self.root, self.background, self.ignore_colour, self.image_reading())
 
 

@@ -18,6 +18,7 @@ from faircl.data.masks import decode_mask_bytes, fit_mask
 from faircl.data.raster_files import file_bytes
 from faircl.data.sample import Image, Sample
 from faircl.errors import UserError, did_you_mean, listed
+from faircl.hub import hub_or_cache, quiet_download
 from faircl.labels import IGNORE, Mask
 from faircl.readers.background import check_background, classes_with_background
 from faircl.readers.base import Reader, ReaderConfig
@@ -178,8 +179,11 @@ def _load(library: Any, path: str, config_name: str | None) -> dict[str, Any]:
             loaded = library.load_from_disk(local)
         elif os.path.isfile(local):
             loaded = library.load_dataset("parquet", data_files=local)
+        elif os.path.isdir(local):
+            loaded = library.load_dataset(local, config_name)
         else:
-            loaded = library.load_dataset(local if os.path.isdir(local) else path, config_name)
+            with quiet_download(), hub_or_cache():
+                loaded = library.load_dataset(path, config_name)
     except Exception as error:  # no network, unknown name, damaged files
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(
