@@ -80,6 +80,7 @@ def test_files_a_killed_process_owed_are_written_on_resume(cli, run):
 )
 def test_damaged_runs_are_named(refused, run, name, text, words):
     (run / name).write_text(text, encoding="utf-8")
+    (run / "steps/01/SHA256SUMS").unlink()  # a change that the checksums do not tell
     refused(words, "eval", run, made=True)
 
 
@@ -111,7 +112,7 @@ def test_a_broken_plugin_is_named_and_hides_no_other(refused, cli, monkeypatch):
 def test_too_little_memory_is_a_sentence(cli, monkeypatch, tmp_path):
     from faircl.engine.trainer import Trainer
 
-    def starve(self, step):
+    def starve(self, step, resumed):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
     monkeypatch.setattr(Trainer, "train_step", starve)

@@ -1,10 +1,8 @@
 """The real process: exit codes, streams, signals, help."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import typer.main
@@ -28,30 +26,6 @@ def test_version_and_a_mistake(tmp_path):
     assert wrong.stderr.startswith("faircl: Unknown recipe 'dmo'. Did you mean 'demo'?")
     assert wrong.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_ctrl_c_says_how_to_go_on(tmp_path, tiny_flags):
-    flags = [*tiny_flags, "--set", "train.epochs=5000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "faircl", "train", "demo", "--out", str(tmp_path / "run"), *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        # Shells start what runs in the background deaf to Ctrl-C, tests perhaps among it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    while not (tmp_path / "run/environment.json").exists() and process.poll() is None:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert out == ""
-    assert (
-        err.splitlines()[-1] == "faircl: stopped; a training run keeps its finished steps and continues with --resume."
-    )
-    assert "Traceback" not in err
 
 
 def test_ctrl_c_in_this_process(cli, tmp_path, tiny_flags, monkeypatch):

@@ -5,9 +5,10 @@ import re
 import pytest
 import torch
 
+from faircl.config.prepared import open_data
 from faircl.engine.header import header
 from faircl.engine.network import build_model
-from faircl.engine.plan import make_plan, open_data
+from faircl.engine.plan import make_plan
 
 CPU = torch.device("cpu")
 
@@ -52,9 +53,9 @@ def test_parameters_are_those_of_the_last_network(lines, tiny_run):
 
 
 def test_many_steps_and_accumulated_batches(lines):
-    found = lines("scenario.task=6-1", "optim.accumulate=2")
+    found = lines("scenario.task=6-1", "optim.accumulate=2", "train.batch=2")
     assert re.fullmatch(
-        r"\d+ at step 0, .+ at each of 4 later steps, \d+ in all; batch 8 × 2, 2 epochs, then 1", found["updates"]
+        r"\d+ at step 0, .+ at each of 4 later steps, \d+ in all; batch 2 × 2, 2 epochs, then 1", found["updates"]
     )
     one = lines("scenario.task=offline")
     assert one["classes"].endswith("task offline, overlapped, 1 step")

@@ -27,6 +27,7 @@ from faircl.methods.feature_grid import to_stride
 from faircl.methods.finetune import FineTune, FineTuneConfig
 from faircl.methods.state import method_state
 from faircl.report.plots import bound_curves
+from faircl.runs.folder import RunFolder
 from faircl.runs.run import TrainRecord, load_run
 
 NAMES = ["moved", "bound", "tightness"]
@@ -275,7 +276,7 @@ def test_measures_are_averaged_over_the_batches_of_an_update_and_taken_on_reques
 
 
 def test_the_log_keeps_measures_apart_from_terms(tmp_path):
-    log = TrainLog(tmp_path, 1, tensorboard=False)
+    log = TrainLog(RunFolder(tmp_path), 1)
     shown = []
     log._writer = SimpleNamespace(add_scalar=lambda *given: shown.append(given), close=lambda: None)
     log.add(1, 5, 9, 0.1, {"seg": 2.0}, {"moved": 3.0})

@@ -16,7 +16,7 @@ from faircl.metrics import forgetting
 from faircl.report import plots
 from faircl.report.pictures import comparison_strips, run_strips
 from faircl.report.run_tables import class_comparison_table, class_table, comparison_table, step_table
-from faircl.runs.comparability import comparison_warnings
+from faircl.runs.comparability import comparison_obstacles, comparison_warnings
 from faircl.runs.run import Run, load_run
 from faircl.tables import Table, show
 
@@ -138,7 +138,8 @@ def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
             leaders = [label for measure, label in known if show(measure, 1) == shown]
             if len(leaders) < len(known):
                 text.append(f"{what}: {' and '.join(leaders)}, {shown}\N{NO-BREAK SPACE}{unit}")
-    text += [f"Note that {warning}" for warning in comparison_warnings([run for _, run in runs])]
+    compared = [run for _, run in runs]
+    text += [f"Note that {found}" for found in (*comparison_obstacles(compared), *comparison_warnings(compared))]
     return ". ".join(text) + "."
 
 
