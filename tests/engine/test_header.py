@@ -5,9 +5,10 @@ import re
 import pytest
 import torch
 
+from faircl.config.prepared import open_data
 from faircl.engine.header import header
 from faircl.engine.network import build_model
-from faircl.engine.plan import make_plan, open_data
+from faircl.engine.plan import make_plan
 
 CPU = torch.device("cpu")
 
@@ -59,6 +60,7 @@ def test_many_steps_and_accumulated_batches(lines):
     one = lines("scenario.task=offline")
     assert one["classes"].endswith("task offline, overlapped, 1 step")
     assert re.fullmatch(r"\d+ at step 0; batch 8, 2 epochs", one["updates"])
+    assert lines("scenario.task=offline", "train.epochs=1")["updates"].endswith(", 1 epoch")
 
 
 def test_a_resumed_run(lines):
