@@ -73,7 +73,8 @@ def run(options: argparse.Namespace, network: str, method: str) -> list[dict[str
         *options.set,
     ]
     out = options.out / f"{network}-{method}-{options.seed}"
-    command = [sys.executable, "-m", "faircl", "train", "folder", "--out", str(out), "--resume", "--json"]
+    command = [sys.executable, "-m", "faircl", "train", "folder", "--out", str(out), "--json"]
+    command += ["--resume"] if (out / "config.yaml").exists() else []
     command += [part for setting in settings for part in ("--set", setting)]
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

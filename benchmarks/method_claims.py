@@ -17,7 +17,7 @@ from pathlib import Path
 
 from faircl.config.recipes import recipe_names
 
-BOUNDS = ("finetune", "joint")
+REFERENCES = ("finetune", "joint")
 WITH_SEGFORMER = ("sats", "segformer-finetune", "segformer-joint")
 HALF_OF_JOINT = ("mib", "plop", "rcil", "ssul", "faircl")
 
@@ -53,7 +53,8 @@ def recipes() -> list[str]:
 
 def train(recipe: str, out: Path, seed: int) -> str:
     """Train a run unless it is finished; return the error message, or an empty string."""
-    command = [sys.executable, "-m", "faircl", "train", recipe, "--out", str(out), "--resume"]
+    command = [sys.executable, "-m", "faircl", "train", recipe, "--out", str(out)]
+    command += ["--resume"] if (out / "config.yaml").exists() else []
     settings = [f"seed={seed}", "train.threads=1", "train.accelerator=cpu"]
     done = subprocess.run(
         [*command, *(word for setting in settings for word in ("--set", setting))], capture_output=True, text=True
@@ -71,7 +72,7 @@ def table(names: list[str], options: argparse.Namespace) -> list[bool]:
     claims = []
     prefix = "segformer-" if names[0] in WITH_SEGFORMER else ""
     for name in names:
-        if name.removeprefix(prefix) in BOUNDS:
+        if name.removeprefix(prefix) in REFERENCES:
             continue
         if (lower := old.get(f"{prefix}finetune")) is not None:
             claims.append((f"{name}'s old {old[name]:.1f} is twice fine-tune's {lower:.1f}", old[name] >= 2 * lower))

@@ -62,7 +62,8 @@ def main() -> None:
 def run(out: Path, name: str, seed: int) -> dict:
     """Train one reading and return its last step."""
     folder = out / f"{list(READINGS).index(name):02d}-{seed}"
-    command = [sys.executable, "-m", "faircl", "train", "demo", "--resume", "--json", "--out", str(folder)]
+    command = [sys.executable, "-m", "faircl", "train", "demo", "--json", "--out", str(folder)]
+    command += ["--resume"] if (folder / "config.yaml").exists() else []
     for setting in (f"seed={seed}", "train.threads=1", "eval.examples=0", *READINGS[name]):
         command += ["--set", setting]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -3,19 +3,16 @@
 import json
 import re
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pages import ROOT, blocks
 from PIL import Image
 
 import faircl
 
-ROOT = Path(__file__).parents[1]
-NOTEBOOK = ROOT / "docs/examples/first-steps.ipynb"
-
-
-def snippets(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
+NOTEBOOKS = ROOT / "docs/examples"
 
 
 def docstring_example() -> str:
@@ -41,14 +38,14 @@ def place(tmp_path, monkeypatch, silent) -> Path:
 
 def test_the_ten_lines_are_the_same_everywhere_and_ten():
     example = docstring_example()
-    assert snippets("docs/python.md")[0] == snippets("README.md")[0] == example
+    assert blocks("docs/python.md", "python")[0] == blocks("README.md", "python")[0] == example
     assert len([line for line in example.splitlines() if line]) <= 10
 
 
 def test_every_snippet_of_the_page_runs(place, capsys):
     """The first one trains on a folder and segments a photo; the others use what it made."""
     names: dict[str, object] = {"__name__": "page"}
-    for number, snippet in enumerate(snippets("docs/python.md")):
+    for number, snippet in enumerate(blocks("docs/python.md", "python")):
         exec(compile(snippet, f"docs/python.md, snippet {number}", "exec"), names)
         if number == 0:
             out = capsys.readouterr().out
@@ -58,20 +55,41 @@ def test_every_snippet_of_the_page_runs(place, capsys):
     assert "Did you mean 'lr'?" in capsys.readouterr().out
 
 
-def test_the_notebook_runs(place, capsys):
-    from matplotlib import pyplot
-
-    book = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+def run_notebook(name: str) -> dict[str, object]:
+    """Run the code cells of a notebook, which is kept without outputs, and return the names they leave."""
+    book = json.loads((NOTEBOOKS / name).read_text(encoding="utf-8"))
     assert book["nbformat"] == 4
     names: dict[str, object] = {"__name__": "notebook"}
-    try:
-        for number, cell in enumerate(book["cells"]):
-            if cell["cell_type"] == "code":
-                assert (cell["outputs"], cell["execution_count"]) == ([], None)
-                exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
-        assert len(pyplot.get_fignums()) == 2
-    finally:
-        pyplot.close("all")
+    for number, cell in enumerate(book["cells"]):
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+            exec(compile("".join(cell["source"]), f"{name}, cell {number}", "exec"), names)
+    return names
+
+
+@pytest.fixture
+def figures() -> Iterator[Callable[[], list[int]]]:
+    """Return a function that lists the open figures; they are closed at the end."""
+    from matplotlib import pyplot
+
+    yield pyplot.get_fignums
+    pyplot.close("all")
+
+
+def test_the_first_notebook_runs(place, figures, capsys):
+    names = run_notebook("first-steps.ipynb")
+    assert len(figures()) == 2
     assert re.search(r"step 1: old \d+\.\d, new \d+\.\d, all \d+\.\d, gap \d+\.\d\n", capsys.readouterr().out)
     assert names["after"].mask.shape == (96, 96)
     assert len(names["before"].names) == 7
+
+
+def test_the_notebook_on_your_own_data_runs(place, figures, capsys):
+    names = run_notebook("your-own-data.ipynb")
+    assert len(figures()) == 1
+    assert sorted(path.name for path in (place / "data/mine").iterdir()) == ["classes.txt", "images", "masks"]
+    assert [name for name, _ in names["comparison"].runs] == ["finetune", "mib", "faircl"]
+    assert {run.scenario.sha256 for run in names["runs"]} == {names["scenario"].sha256}
+    assert names["prediction"].mask.shape == (64, 64)
+    assert names["prediction"].colours[1] == (128, 64, 128)  # as classes.txt has it
+    assert re.search(r"cyclist +learned at step 1, IoU \d+\.\d %\n", capsys.readouterr().out)

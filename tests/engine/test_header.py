@@ -60,6 +60,7 @@ def test_many_steps_and_accumulated_batches(lines):
     one = lines("scenario.task=offline")
     assert one["classes"].endswith("task offline, overlapped, 1 step")
     assert re.fullmatch(r"\d+ at step 0; batch 8, 2 epochs", one["updates"])
+    assert lines("scenario.task=offline", "train.epochs=1")["updates"].endswith(", 1 epoch")
 
 
 def test_a_resumed_run(lines):

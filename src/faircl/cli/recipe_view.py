@@ -16,7 +16,7 @@ from faircl.registry import METHODS, is_joint
 from faircl.tables import Column, Styled, Table
 
 _MAIN = ("faircl", "finetune", "joint")
-"""Methods whose recipes are listed by default: FairCL and its bounds."""
+"""Methods whose recipes are listed by default: FairCL and its two references."""
 
 
 def summary(name: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def chosen(method: str | None = None, data: str | None = None) -> list[dict[str,
 
 
 def print_list(output: Output, method: str | None = None, data: str | None = None) -> None:
-    """Print recipes grouped by data set: all of a method or a data set, by default those of FairCL and its bounds."""
+    """Print recipes grouped by data set: of a method or a data set, by default of FairCL and its references."""
     everything = method is None and data is None
     found = chosen(method, data)
     if not found:

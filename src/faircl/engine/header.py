@@ -80,7 +80,7 @@ def _updates(plan: Plan) -> str:
         text += f", {each} at {'step 1' if len(later) == 1 else f'each of {len(later)} later steps'}"
         text += f", {first + sum(later):,} in all"
     batch = f"batch {c.batch}{f' × {accumulate}' if accumulate > 1 else ''}"
-    epochs = f"{c.epochs:g} epochs"
+    epochs = f"{c.epochs:g} epoch{'' if c.epochs == 1 else 's'}"
     if later and c.later_epochs not in (None, c.epochs):
         epochs += f", then {c.later_epochs:g}"
     return f"{text}; {batch}, {epochs}"

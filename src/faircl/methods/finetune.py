@@ -1,4 +1,4 @@
-"""Fine-tuning: plain cross-entropy at every step. The lower bound of continual methods."""
+"""Fine-tuning: plain cross-entropy at every step. The reference that forgets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FineTune(Method):
     Config = FineTuneConfig
     name = "finetune"
     summary = "cross-entropy on the step's labels alone; forgets"
-    paper = "lower bound of every table"
+    paper = "the row that forgets of every table"
 
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return cross-entropy on the step's labels."""

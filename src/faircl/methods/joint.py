@@ -1,4 +1,4 @@
-"""Joint training: all classes at once with all labels. The upper bound of continual methods."""
+"""Joint training: all classes at once with all labels. The reference without forgetting."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class Joint(FineTune):
     Config = JointConfig
     name = "joint"
     summary = "all classes in one step with all labels; what continual methods are measured against"
-    paper = "upper bound of every table (offline)"
+    paper = "the row without forgetting of every table (offline)"
     needs = Needs("all labels of all steps")
     joint = True
