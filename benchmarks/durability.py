@@ -41,6 +41,8 @@ from typing import Any
 import torch
 
 CHECKPOINT_SECONDS = 0.5
+WRITING_SECONDS = 0.2
+"""What writing a checkpoint may take: an update that was done meanwhile is not in it."""
 SETTINGS = [
     *("data.images=24", "data.test_images=8", "data.size=32", "train.crop=32", "train.batch=8", "train.log_every=1"),
     *("model.width=8", "model.embedding=8", "eval.batch=4", "eval.examples=2"),
@@ -78,6 +80,13 @@ def result(run: Path) -> dict[str, object]:
     return found
 
 
+def training_time(run: Path) -> tuple[float, float]:
+    """Return the seconds of all updates of a finished run, and of one of them."""
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    seconds = sum(record.get("seconds", 0.0) for record in records)
+    return seconds, seconds / sum(record["kind"] == "train" for record in records)
+
+
 def updates_done(run: Path) -> tuple[int, int]:
     """Return the step and the update of the last record: how far a killed run had come."""
     last = (0, 0)
@@ -98,37 +107,45 @@ def updates_saved(run: Path) -> tuple[int, int]:
     return max([(len(list((run / "steps").glob("[0-9]*"))), 0), *within])
 
 
+def half_written(run: Path) -> list[str]:
+    """Return the files and folders that are being written."""
+    return [str(path.relative_to(run)) for path in (*run.glob(".*.part"), *run.glob("*/.*.part"))]
+
+
+def wait_until_training(run: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until a process that was started just now has trained or saved something."""
+    before = updates_done(run)
+    while updates_done(run) == before and process.poll() is None:
+        time.sleep(0.01)
+
+
 def kills(work: Path, times: int, epochs: int, seed: int) -> bool:
     """Kill a run at random moments and resume it."""
     whole, run, draw = work / "whole", work / "killed", random.Random(seed)
     started = time.monotonic()
     finish(begin(whole, epochs))
     seconds = time.monotonic() - started
-    timing = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
-    training = sum(line.get("seconds", 0) for line in timing)
-    per_update = training / sum(line["kind"] == "train" for line in timing)
+    training, per_update = training_time(whole)
     print(f"undisturbed: {seconds:.1f} s, {training:.1f} s of it training, a checkpoint every {CHECKPOINT_SECONDS} s")
     process, lost, writing = begin(run, epochs), 0.0, 0
     for number in range(1, times + 1):
-        while not (run / "metrics.jsonl").exists() and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep((seconds - training) * (number > 1) * 0.8 + draw.random() * training / times * 1.5)
-        ended = process.poll() is not None
+        wait_until_training(run, process)
+        time.sleep(draw.random() * 0.8 * training / times)
+        while number % 2 == 0 and not half_written(run) and process.poll() is None:
+            time.sleep(0.0005)  # every other kill comes while a file or folder is being written
+        time.sleep(draw.random() * 0.02)
         process.kill()
         process.communicate()
-        done, saved = updates_done(run), updates_saved(run)
+        done, saved, parts = updates_done(run), updates_saved(run), half_written(run)
         behind = (done[1] - saved[1]) * per_update if done[0] == saved[0] else 0.0
-        lost = max(lost, behind)
-        parts = [path.name for path in run.rglob(".*.part")]
-        writing += bool(parts)
-        print(f"kill {number:2}: after update {done[1]} of step {done[0]}; lost {max(behind, 0):.2f} s {parts or ''}")
+        lost, writing = max(lost, behind), writing + bool(parts)
+        during = f"; while writing {', '.join(parts)}" if parts else ""
+        print(f"kill {number:2}: after update {done[1]} of step {done[0]}; lost {max(behind, 0):.2f} s{during}")
         process = start("--resume", run) if (run / "config.yaml").exists() else begin(run, epochs)
-        if ended:
-            print("the run had ended before this kill")
     finish(process)
     equal = result(run) == result(whole)
     print(f"{times} kills, {writing} while writing: equal to the undisturbed run: {equal}; most lost: {lost:.2f} s")
-    return equal and lost <= CHECKPOINT_SECONDS + 2 * per_update
+    return equal and lost <= CHECKPOINT_SECONDS + WRITING_SECONDS
 
 
 def pairs(work: Path, times: int, epochs: int, seed: int) -> bool:
@@ -176,7 +193,8 @@ def power_cuts(work: Path, times: int, epochs: int, seed: int) -> bool:
     started = time.monotonic()
     finish(begin(whole, epochs))
     seconds = time.monotonic() - started
-    image, moments = work / "disk.img", sorted(draw.random() * (seconds + 2) for _ in range(times))
+    training, per_update = training_time(whole)
+    image, moments = work / "disk.img", sorted(seconds - training * draw.uniform(-0.2, 1.2) for _ in range(times))
     subprocess.run(["truncate", "-s", "256M", str(image)], check=True)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
     had = []
@@ -189,7 +207,6 @@ def power_cuts(work: Path, times: int, epochs: int, seed: int) -> bool:
             had.append(updates_done(disk / "run"))
             process.send_signal(signal.SIGCONT)
         finish(process)
-    per_update = seconds / max(sum(line["kind"] == "train" for line in result(whole)["records"]), 1)
     good = 0
     for number, (moment, done) in enumerate(zip(moments, had, strict=True), 1):
         copy = work / f"cut-{number - 1}.img"
@@ -200,7 +217,7 @@ def power_cuts(work: Path, times: int, epochs: int, seed: int) -> bool:
             finish(start("--resume", run) if begun else begin(run, epochs))
             equal = result(run) == result(whole)
         lost = (done[1] - saved[1]) * per_update if done[0] == saved[0] else 0.0
-        fine = equal and lost <= CHECKPOINT_SECONDS + 4 * per_update
+        fine = equal and lost <= CHECKPOINT_SECONDS + WRITING_SECONDS
         good += fine
         where = f"update {done[1]} of step {done[0]}, on the disk {saved[1]} of step {saved[0]}" if begun else "no run"
         print(f"cut {number:2} after {moment:4.1f} s: {where}; lost {max(lost, 0):.2f} s; equal after resume: {equal}")
@@ -259,7 +276,7 @@ def main() -> int:
     parts = {"kills": kills, "pairs": pairs, "power-cuts": power_cuts, "cost": cost}
     parser.add_argument("part", choices=list(parts))
     parser.add_argument("--times", type=int, default=10)
-    parser.add_argument("--epochs", type=int, default=100, help="of both steps; 3 updates each")
+    parser.add_argument("--epochs", type=int, default=200, help="of both steps; 3 updates each")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="durability-") as work:
