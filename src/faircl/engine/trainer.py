@@ -70,7 +70,7 @@ LOCAL_BATCH_NORM = (
 def train(
     config: RunConfig, out: Path, reporter: Reporter, resume: bool = False, data: SegmentationData | None = None
 ) -> RunFolder:
-    """Train all steps of a configuration into a folder; ``resume`` continues at the first unfinished step.
+    """Train all steps of a configuration into a folder; ``resume`` continues where the run stopped.
 
     ``data`` is the data set of the configuration, where it has been opened before.
 
@@ -154,6 +154,7 @@ class Trainer:
         self.first_step, steps = start.step, len(self.plan.scenario.steps)
         if start.step == steps:  # a process killed after its last step may not have written the results
             on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
+            on_rank_zero(self.folder.remove_checkpoints)
             return
         resumed = load_in_step(start.checkpoint) if start.checkpoint else None
         self.log.records = on_rank_zero(partial(_take_up_records, self.folder, start.step, resumed))
