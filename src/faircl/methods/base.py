@@ -69,8 +69,8 @@ class Method(nn.Module):
 
     The state is its buffers and the attributes that ``saved_numbers`` lists. It is saved after every step and in
     checkpoints within a step. A run that is resumed within a step repeats ``begin_step`` from the state of the step
-    before, with a scan that yields nothing, and then loads the state and the network: what a scan gives and what updates
-    change must be part of the state, all else may be any attribute that ``begin_step`` sets.
+    before, with a scan that yields nothing, and then loads state and network: what a scan gives and what updates change
+    must be part of the state, all else may be any attribute that ``begin_step`` sets.
     """
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig
