@@ -55,7 +55,7 @@ from faircl.runs.environment import environment
 from faircl.runs.folder import RunFolder
 from faircl.runs.in_step import InStepState, load_in_step
 from faircl.runs.lock import RunLock
-from faircl.runs.reading import Record
+from faircl.runs.reading import METRICS, Record
 from faircl.runs.resume_point import ResumePoint, find_resume_point
 from faircl.runs.room import check_room
 from faircl.runs.run_log import LoggedReporter
@@ -152,8 +152,9 @@ class Trainer:
         for warning in start.warnings:
             self.reporter.say(f"warning: {warning}")
         self.first_step, steps = start.step, len(self.plan.scenario.steps)
-        if start.step == steps:  # a process killed after its last step may not have written the results
+        if start.step == steps:  # a process killed after its last step may have left this to do
             on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
+            on_rank_zero(self.folder.remove_checkpoints)
             return
         resumed = load_in_step(start.checkpoint) if start.checkpoint else None
         self.log.records = on_rank_zero(partial(_take_up_records, self.folder, start.step, resumed))
@@ -251,10 +252,14 @@ class Trainer:
 
 
 def _take_up_records(folder: RunFolder, step: int, resumed: InStepState | None) -> list[Record]:
-    """Return the records before a step, and those within it up to the state that it continues from; drop all others."""
+    """Return the records before a step, and those within it up to the state that it continues from; drop all others.
+
+    Later steps, which are there if several were damaged, go first: saved steps without an evaluation are an error.
+    """
     done = resumed.iteration if resumed else 0
     found = folder.records()
     kept = [r for r in found if r["step"] < step or (r["step"] == step and r.get("iteration", done + 1) <= done)]
-    if kept != found:
+    folder.remove_steps_after(step)
+    if (folder.path / METRICS).is_file():  # also if all are kept: a killed process may have left part of a line
         folder.write_records(kept)
     return kept

@@ -72,10 +72,17 @@ class InStepState:
 
 
 def save_in_step(folder: Path, state: InStepState) -> None:
-    """Write a checkpoint into the folder of checkpoints, then remove all but the newest KEPT."""
-    write_folder(folder / f"{state.step:02d}-{state.iteration:08d}", partial(_write, state=state))
-    for path in in_step_checkpoints(folder, state.step)[KEPT:]:
-        shutil.rmtree(path, ignore_errors=True)
+    """Write a checkpoint into the folder of checkpoints, then remove all but it and the KEPT - 1 before it.
+
+    Newer ones are damaged, or the run would have continued from them. What a killed process was writing goes as well.
+    """
+    newest = folder / f"{state.step:02d}-{state.iteration:08d}"
+    write_folder(newest, partial(_write, state=state))
+    found = in_step_checkpoints(folder, state.step)
+    kept = found[found.index(newest) :][:KEPT]
+    for path in folder.iterdir():
+        if path not in kept:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def load_in_step(path: Path) -> InStepState:

@@ -15,8 +15,11 @@ GB = 1e9
 def check_room(folder: RunFolder, model_bytes: int, optimizer_bytes: int, steps: int) -> None:
     """Raise a UserError if the disk is too full for the networks of ``steps`` steps and the checkpoints within one.
 
-    Files are written where networks and checkpoints will be, so that a missing permission is found as well.
+    Files are written where networks and checkpoints will be, so that a missing permission is found as well. A run
+    without a step left needs nothing.
     """
+    if steps == 0:
+        return
     # While the newest checkpoint is written, those before it are still there.
     needed = steps * model_bytes + (KEPT + 1) * (model_bytes + optimizer_bytes)
     free = shutil.disk_usage(folder.path).free
