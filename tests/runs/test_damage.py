@@ -111,9 +111,18 @@ def test_no_checkpoint_is_whole(stopped, tiny_run, tiny_train, silent):
         (path / "optimizer.safetensors").unlink()
     reporter = silent()
     tiny_train(stopped.path, resume=True, reporter=reporter)
-    assert sum(line.startswith("warning: ") for line in reporter.said) == 2
+    newer, older = (line for line in reporter.said if line.startswith("warning: "))
+    assert newer.endswith("01-00000002/optimizer.safetensors is missing or damaged; the checkpoint before it is used")
+    assert older.endswith("01-00000001/optimizer.safetensors is missing or damaged; step 1 is trained from its start")
     assert states(stopped) == states(tiny_run)
     assert records(stopped) == records(tiny_run)
+
+
+def test_a_checkpoint_without_checksums_is_not_used(stopped, tiny_train, silent):
+    (stopped.checkpoints / "01-00000002/SHA256SUMS").unlink()
+    reporter = silent()
+    tiny_train(stopped.path, resume=True, reporter=reporter)
+    assert any("01-00000002/SHA256SUMS is missing or damaged" in line for line in reporter.said)
 
 
 def test_a_new_checkpoint_is_not_taken_for_older_than_damaged_ones(stopped, tiny_run, tiny_train, monkeypatch):

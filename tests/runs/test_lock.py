@@ -1,5 +1,6 @@
 """The lock of a run folder: one process at a time, freed however a process ends."""
 
+import errno
 import os
 import shutil
 import signal
@@ -51,7 +52,7 @@ def _no_child_is_left():
 
 
 def test_another_process_is_refused_and_named(tmp_path):
-    with held(tmp_path) as holder, pytest.raises(UserError, match="is training into .*; wait for its end") as error:
+    with held(tmp_path) as holder, pytest.raises(UserError, match=r"is training into .*; wait for its end") as error:
         RunLock(tmp_path).acquire()
     assert str(error.value).startswith(f"Another process, number {holder.pid}, is training into {tmp_path};")
     with RunLock(tmp_path) as lock:  # the child of the other lives, and does not hold the lock
@@ -71,6 +72,16 @@ def test_a_run_that_is_being_trained_is_not_resumed(tiny_run, tiny_train, tmp_pa
     with held(path), pytest.raises(UserError, match="is training into"):
         tiny_train(path, resume=True)
     assert tiny_train(path, resume=True).finished_steps() == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_trained_into(number, tmp_path, monkeypatch):
+    def refuse(handle, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with RunLock(tmp_path) as lock:
+        lock.acquire()
 
 
 # ---- room

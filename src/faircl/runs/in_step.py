@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from faircl.checksums import damaged_file
+from faircl.checksums import CHECKSUMS, damaged_file
 from faircl.errors import UserError
 from faircl.files import write_folder
 from faircl.loading.assigned_labels import AssignedLabels, PackedArray
@@ -129,7 +129,7 @@ def in_step_checkpoints(folder: Path, step: int) -> list[Path]:
 def whole_in_step_checkpoints(folder: Path, step: int) -> Iterator[tuple[Path, str | None]]:
     """Yield the checkpoints of a step, newest first, with the first damaged file of each; end with a whole one."""
     for path in in_step_checkpoints(folder, step):
-        damaged = damaged_file(path)
+        damaged = damaged_file(path) if (path / CHECKSUMS).exists() else CHECKSUMS
         yield path, damaged
         if damaged is None:
             return
