@@ -74,8 +74,11 @@ class StepValidation:
             )
         at = {"kind": "validation", "step": self.step, "iteration": iteration, "iterations": self.iterations}
         self.log.append(metrics.to_json() | at)
-        score = metrics.groups["all"].miou
-        better = math.isfinite(score) and score > self.state.score
+        score, where = metrics.groups["all"].miou, f"step {self.step} validation after update {iteration}"
+        if not math.isfinite(score):
+            self.reporter.say(f"{where}: no validation image shows a class learned so far")
+            return
+        better = score > self.state.score
         if better:
             best = Best(_copied(self.model.state_dict()), _copied_state(self.method)) if self._keeps_best else None
             self.state = ValidationState(score, iteration, 0, best)
@@ -83,7 +86,7 @@ class StepValidation:
             self.state = self.state._replace(stale=self.state.stale + 1)
         means = [f"{name} {show(group.miou, 1)}" for name, group in metrics.groups.items() if math.isfinite(group.miou)]
         note = "best so far" if better else f"best {self.state.score:.1f} at update {self.state.iteration}"
-        self.reporter.say(f"step {self.step} validation after update {iteration}: {', '.join(means)} ({note})")
+        self.reporter.say(f"{where}: {', '.join(means)} ({note})")
         if self.ended:
             count = f"{self.state.stale} validations" if self.state.stale > 1 else "one validation"
             self.reporter.say(f"step {self.step} ends after update {iteration}: {count} without a better one")
