@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from faircl.distributed import shared_buffers
 from faircl.engine.evaluate import evaluate
 from faircl.engine.loggers import TrainLog
 from faircl.engine.plan import Plan
@@ -55,10 +56,11 @@ class StepValidation:
         return 0 < self.config.patience <= self.state.stale
 
     def validate(self, iteration: int) -> None:
-        """Evaluate the network as it is now; record and report the scores."""
+        """Evaluate the network as the step would save it now; record and report the scores."""
         assert self.plan.validation is not None
         devices = [self.model.mean.device] if self.model.mean.is_cuda else []
-        with torch.random.fork_rng(devices):  # a data loader draws from the generators that training uses
+        # A data loader draws from the generators that training uses.
+        with torch.random.fork_rng(devices), shared_buffers(self.model):
             metrics = evaluate(
                 self.model,
                 self.plan.data,
