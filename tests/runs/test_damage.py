@@ -3,6 +3,7 @@
 import shutil
 import stat
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from grids import grid
@@ -165,6 +166,6 @@ def test_part_of_a_line_is_dropped(stopped, tiny_run, tiny_train, silent):
 def test_what_a_kill_after_the_last_step_left_is_removed(copied, tiny_train, monkeypatch):
     """Also on a full disk: a finished run writes no checkpoints."""
     (copied.checkpoints / "01-00000003").mkdir(parents=True)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     tiny_train(copied.path, resume=True)
     assert not copied.checkpoints.exists()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,6 +94,15 @@ def test_too_little_room_is_found_before_training(tmp_path):
     check_room(RunFolder(tmp_path), 1000, 2000, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "steps"]
     assert not any(tmp_path.rglob("*/*"))
+
+
+def test_checkpoints_that_are_there_need_no_more_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1500))
+    with pytest.raises(UserError, match="make room"):
+        check_room(RunFolder(tmp_path), 100, 800, 1)
+    (tmp_path / "checkpoints/00-00000001").mkdir(parents=True)
+    (tmp_path / "checkpoints/00-00000001/model.safetensors").write_bytes(bytes(1000))
+    check_room(RunFolder(tmp_path), 100, 800, 1)
 
 
 @pytest.mark.parametrize("place", ["steps", "checkpoints"])

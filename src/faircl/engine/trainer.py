@@ -114,7 +114,8 @@ def _claim(lock: RunLock, plan: Plan, model: Segmenter, resume: bool, reporter: 
     digests = unchanged_data(lock.folder, plan, reporter)
     folder = RunFolder.claim(lock, plan.config, plan.scenario, environment(), resume, digests)
     size = sum(value.nbytes for value in model.state_dict().values())
-    copies = 2 if plan.config.optim.name == "adamw" else 1
+    moments = 2 if plan.config.optim.name == "adamw" else 1
+    copies = 1 + moments + (plan.config.train.keep == "best")
     check_room(folder, size, copies * size, len(plan.scenario.steps) - folder.finished_steps())
     return folder
 
@@ -145,6 +146,8 @@ class Trainer:
         self.log = TrainLog(folder, self.config.train.log_every, self.config.train.tensorboard, write=rank() == 0)
         self.clock = RunClock([step_iterations(plan, step) for step in range(len(plan.scenario.steps))])
         self.signals = StopSignals(folder.path)
+        self.scaler = fabric.strategy.precision.state_dict()
+        """State of fp16's loss scaler with which every step begins, also one that a resumed run begins with."""
         self.checkpoints = InStepCheckpoints(folder, self.config.train.checkpoint_minutes, self.signals)
 
     def run(self, start: ResumePoint) -> None:
@@ -186,6 +189,7 @@ class Trainer:
         context = step_context(self.plan, step, self.model, self.method, self.fabric, self.reporter)
         teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(context) else None
         self.model.eval().requires_grad_(True)
+        self.fabric.strategy.precision.load_state_dict(self.scaler)
         started = time.monotonic()
         if resumed is None:
             self.method.begin_step(context)
