@@ -70,7 +70,7 @@ LOCAL_BATCH_NORM = (
 def train(
     config: RunConfig, out: Path, reporter: Reporter, resume: bool = False, data: SegmentationData | None = None
 ) -> RunFolder:
-    """Train all steps of a configuration into a folder; ``resume`` continues at the first unfinished step.
+    """Train all steps of a configuration into a folder; ``resume`` continues where it stopped.
 
     ``data`` is the data set of the configuration, where it has been opened before.
 

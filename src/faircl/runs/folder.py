@@ -182,7 +182,7 @@ class RunFolder:
         return done
 
     def records(self, kind: str | None = None, before_step: int | None = None) -> list[Record]:
-        """Return the records of metrics.jsonl: all, or those of one kind (``train``, ``eval``) or before a step."""
+        """Return the records of metrics.jsonl: all, or those of one kind or before a step."""
         return [
             record
             for record in read_records(self.path)
