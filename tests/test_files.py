@@ -75,6 +75,29 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["00"]
 
 
+def test_folders_that_cannot_be_flushed(tmp_path, monkeypatch):
+    """As on some network file systems, and in a folder of somebody else that may be entered but not listed."""
+    fsync, open_ = os.fsync, os.open
+
+    def unsupported(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", unsupported)
+    write_folder(tmp_path / "steps/00", lambda path: (path / "a").write_text("a") and None)
+    assert damaged_file(tmp_path / "steps/00") is None
+
+    def forbidden(path, *how):
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return open_(path, *how)
+
+    monkeypatch.setattr(os, "open", forbidden)
+    write_text(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").read_text() == "new"
+
+
 def test_every_flipped_bit_is_found(tmp_path):
     (tmp_path / "a").write_bytes(b"faircl")
     write_checksums(tmp_path)
@@ -88,6 +111,8 @@ def test_every_flipped_bit_is_found(tmp_path):
     (tmp_path / "a").unlink()
     assert damaged_file(tmp_path) == "a"
     assert damaged_file(tmp_path, ["b"]) == "b"
+    (tmp_path / "SHA256SUMS").write_text("")
+    assert damaged_file(tmp_path) == "SHA256SUMS"
 
 
 def test_files_have_the_mode_that_the_user_wants(tmp_path):

@@ -27,6 +27,8 @@ def damaged_file(folder: Path, names: Sequence[str] = ()) -> str | None:
         return None
     except (OSError, ValueError):
         return CHECKSUMS
+    if not lines:
+        return CHECKSUMS
     digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     for name in names or digests:
         try:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -152,6 +153,18 @@ def broadcast_buffers(module: nn.Module) -> None:
     if world_size() > 1:
         for buffer in module.buffers():
             dist.broadcast(buffer, 0)
+
+
+@contextmanager
+def shared_buffers(module: nn.Module) -> Iterator[None]:
+    """Give all processes the buffers of rank 0 in a context; afterwards each has its own again."""
+    own = [(buffer, buffer.clone()) for buffer in module.buffers()] if world_size() > 1 else []
+    broadcast_buffers(module)
+    try:
+        yield
+    finally:
+        for buffer, value in own:
+            buffer.copy_(value)
 
 
 def on_rank_zero(work: Callable[[], T]) -> T:

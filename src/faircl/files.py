@@ -1,11 +1,12 @@
 """Durable, atomic writing of files and folders; a failed write is a UserError.
 
 What is written goes to a temporary name, is flushed to the disk and then renamed; the rename is flushed too. A killed
-process or a power cut leaves the old file or the new one, whole.
+process or a power cut leaves the old file or the new one, whole; of a folder it may also leave neither.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from safetensors import SafetensorError
 
 from faircl.checksums import write_checksums
 from faircl.errors import UserError
+
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of network file systems that cannot flush folders."""
 
 
 @contextmanager
@@ -63,11 +67,20 @@ def move_into_place(part: Path, final: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
-    if os.name != "posix" and path.is_dir():
+    """Flush a file, or the entries of a folder, to the disk; a folder only where the system can do that."""
+    folder = path.is_dir()
+    if os.name != "posix" and folder:
         return  # Windows cannot open folders
-    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    except PermissionError:
+        if folder:  # one of somebody else, which may be entered but not listed
+            return
+        raise
     try:
         os.fsync(handle)
+    except OSError as error:
+        if not (folder and error.errno in _CANNOT_FLUSH):
+            raise
     finally:
         os.close(handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -42,7 +43,8 @@ class StopSignals:
     def interrupted(self, number: int, where: str = "") -> Interrupted:
         """Return the exception for a signal, with a sentence that says how to continue."""
         name = signal.Signals(number).name
-        return Interrupted(f"stopped by {name}{where}; continue with: faircl train --resume {self.folder}", number)
+        command = f"faircl train --resume {shlex.quote(str(self.folder))}"
+        return Interrupted(f"stopped by {name}{where}; continue with: {command}", number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._deferring and not self.received:
@@ -53,7 +55,7 @@ class StopSignals:
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # no other thread may set handlers
             for number in STOPPING:
-                if signal.getsignal(number) is not signal.SIG_IGN:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: set by a library in C
                     self._before[number] = signal.signal(number, self._handle)
         return self
 

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from grids import grid
 from run_files import records, states
 
 from faircl.runs.folder import RunFolder
+from faircl.stop_signals import StopSignals
 
 MORE = ["--set", "train.epochs=100", "--set", "train.later_epochs=1", "--set", "train.log_every=50"]
 
@@ -75,3 +77,8 @@ def test_signals_that_are_ignored_stay_so(tmp_path, tiny_flags):
     process.send_signal(signal.SIGHUP)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
+
+
+def test_the_command_that_continues_can_be_pasted():
+    stop = StopSignals(Path("my runs/first")).interrupted(signal.SIGTERM)
+    assert str(stop) == "stopped by SIGTERM; continue with: faircl train --resume 'my runs/first'"

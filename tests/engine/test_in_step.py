@@ -4,7 +4,9 @@ import pytest
 from grids import grid
 from run_files import records
 
+from faircl.engine import trainer
 from faircl.engine.in_step_checkpoints import InStepCheckpoints
+from faircl.engine.runtime import make_fabric
 from faircl.errors import Interrupted
 from faircl.registry import METHODS
 
@@ -103,3 +105,29 @@ def test_stopped_at_every_update(tiny_train, tmp_path, stop_at, monkeypatch):
                 tiny_train(tmp_path / "parts", *settings(FAIRCL[0]), resume=(step, update) != (0, 1))
     monkeypatch.undo()
     same(tiny_train(tmp_path / "parts", *settings(FAIRCL[0]), resume=True), whole)
+
+
+def test_every_step_begins_with_a_fresh_loss_scaler(tiny_train, tmp_path, stop_at, monkeypatch):
+    """A run that is resumed at a step has no other; within a step the scale goes on. Here updates halve it."""
+    scale, seen = [0], []
+
+    def fabric(config):
+        made = make_fabric(config)
+        scale[0] = 64
+        made.strategy.precision.state_dict = lambda: {"scale": scale[0]}
+        made.strategy.precision.load_state_dict = lambda state: scale.__setitem__(0, state["scale"])
+        return made
+
+    def due(self):
+        seen.append(scale[0])
+        scale[0] //= 2
+        return true(self)
+
+    monkeypatch.setattr(trainer, "make_fabric", fabric)
+    stop_at(1, 2)
+    true = InStepCheckpoints.due
+    monkeypatch.setattr(InStepCheckpoints, "due", due)
+    with pytest.raises(Interrupted):
+        tiny_train(tmp_path / "run", *settings("finetune"))
+    tiny_train(tmp_path / "run", *settings("finetune"), resume=True)
+    assert seen == [64, 32, 16] * 2

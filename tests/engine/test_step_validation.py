@@ -1,5 +1,7 @@
 """Validation while a step trains: scores, the weights that are kept, early ends, and resuming with all of it."""
 
+import math
+
 import pytest
 import torch
 from run_files import records
@@ -105,6 +107,29 @@ def test_a_step_ends_early_and_keeps_its_best(tiny_train, tmp_path, scores, sile
     scores(30.0, 50.0, 60.0, 70.0)
     longer = tiny_train(tmp_path / "longer", *settings)
     assert weights(longer) != weights(folder)
+
+
+def test_nothing_to_score_ends_no_step(tiny_train, tmp_path, scores, silent):
+    scores(*[math.nan] * 4)
+    settings = (*QUICK, SPLIT, "train.validate_every=1", "train.patience=1", "train.keep=best")
+    reporter = silent()
+    folder = tiny_train(tmp_path / "run", *settings, reporter=reporter)
+    assert [record["iteration"] for record in validations(folder)] == [4, 8, 12, 16]
+    assert "step 0 validation after update 4: no validation image shows a class learned so far" in reporter.said
+
+
+def test_stopped_after_its_early_end(tiny_train, tmp_path, scores, stop_after):
+    """The step is not trained on: its best weights are restored and evaluated."""
+    settings = (*QUICK, SPLIT, "train.validate_every=1", "train.patience=1", "train.keep=best")
+    scores(30.0, 50.0, 40.0)
+    whole = tiny_train(tmp_path / "whole", *settings)
+    scores(30.0, 50.0, 40.0)
+    stop_after(12)
+    with pytest.raises(Interrupted, match="after update 12 of 16"):
+        tiny_train(tmp_path / "run", *settings)
+    folder = tiny_train(tmp_path / "run", *settings, resume=True)
+    assert weights(folder) == weights(whole)
+    assert validations(folder) == validations(whole)
 
 
 def test_resumed_with_its_best(tiny_train, tmp_path, scores, stop_after):

@@ -3,6 +3,7 @@
 import shutil
 import stat
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from grids import grid
@@ -111,6 +112,60 @@ def test_no_checkpoint_is_whole(stopped, tiny_run, tiny_train, silent):
         (path / "optimizer.safetensors").unlink()
     reporter = silent()
     tiny_train(stopped.path, resume=True, reporter=reporter)
-    assert sum(line.startswith("warning: ") for line in reporter.said) == 2
+    newer, older = (line for line in reporter.said if line.startswith("warning: "))
+    assert newer.endswith("01-00000002/optimizer.safetensors is missing or damaged; the checkpoint before it is used")
+    assert older.endswith("01-00000001/optimizer.safetensors is missing or damaged; step 1 is trained from its start")
     assert states(stopped) == states(tiny_run)
     assert records(stopped) == records(tiny_run)
+
+
+def test_a_checkpoint_without_checksums_is_not_used(stopped, tiny_train, silent):
+    (stopped.checkpoints / "01-00000002/SHA256SUMS").unlink()
+    reporter = silent()
+    tiny_train(stopped.path, resume=True, reporter=reporter)
+    assert any("01-00000002/SHA256SUMS is missing or damaged" in line for line in reporter.said)
+
+
+def test_a_new_checkpoint_is_not_taken_for_older_than_damaged_ones(stopped, tiny_run, tiny_train, monkeypatch):
+    """The step is trained again from its beginning, and stopped earlier than the damaged checkpoints were taken."""
+    (stopped.checkpoints / "01-00000002").rename(stopped.checkpoints / "01-00000003")
+    (stopped.checkpoints / "01-00000001").rename(stopped.checkpoints / "01-00000002")
+    for path in stopped.checkpoints.iterdir():
+        flip_bit(path / "optimizer.safetensors")
+    (stopped.checkpoints / ".01-00000004.part").mkdir()
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1 - 6)
+        with pytest.raises(Interrupted, match="at step 1 after update 1 of 3, which is saved"):
+            tiny_train(stopped.path, resume=True)
+    assert [path.name for path in stopped.checkpoints.iterdir()] == ["01-00000001"]
+    tiny_train(stopped.path, resume=True)
+    assert states(stopped) == states(tiny_run)
+
+
+def test_two_damaged_steps_and_a_kill(copied, tiny_run, tiny_train, silent):
+    """Steps after the one that is trained again are not taken for steps whose evaluations are lost."""
+    for step in (0, 1):
+        flip_bit(copied.step_path(step) / "model.safetensors")
+    with pytest.raises(KeyboardInterrupt):
+        tiny_train(copied.path, resume=True, reporter=silent("step 0 evaluate"))
+    tiny_train(copied.path, resume=True)
+    assert states(copied) == states(tiny_run)
+    assert records(copied) == records(tiny_run)
+
+
+def test_part_of_a_line_is_dropped(stopped, tiny_run, tiny_train, silent):
+    """A process killed while it appends to metrics.jsonl, and another one before its first checkpoint."""
+    path = stopped.path / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"kind": "tr')
+    with pytest.raises(KeyboardInterrupt):
+        tiny_train(stopped.path, resume=True, reporter=silent("step 1 evaluate"))
+    tiny_train(stopped.path, resume=True)
+    assert records(stopped) == records(tiny_run)
+
+
+def test_what_a_kill_after_the_last_step_left_is_removed(copied, tiny_train, monkeypatch):
+    """Also on a full disk: a finished run writes no checkpoints."""
+    (copied.checkpoints / "01-00000003").mkdir(parents=True)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    tiny_train(copied.path, resume=True)
+    assert not copied.checkpoints.exists()

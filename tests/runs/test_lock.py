@@ -1,11 +1,13 @@
 """The lock of a run folder: one process at a time, freed however a process ends."""
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,7 +53,7 @@ def _no_child_is_left():
 
 
 def test_another_process_is_refused_and_named(tmp_path):
-    with held(tmp_path) as holder, pytest.raises(UserError, match="is training into .*; wait for its end") as error:
+    with held(tmp_path) as holder, pytest.raises(UserError, match=r"is training into .*; wait for its end") as error:
         RunLock(tmp_path).acquire()
     assert str(error.value).startswith(f"Another process, number {holder.pid}, is training into {tmp_path};")
     with RunLock(tmp_path) as lock:  # the child of the other lives, and does not hold the lock
@@ -73,6 +75,16 @@ def test_a_run_that_is_being_trained_is_not_resumed(tiny_run, tiny_train, tmp_pa
     assert tiny_train(path, resume=True).finished_steps() == 2
 
 
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_trained_into(number, tmp_path, monkeypatch):
+    def refuse(handle, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with RunLock(tmp_path) as lock:
+        lock.acquire()
+
+
 # ---- room
 
 
@@ -82,6 +94,15 @@ def test_too_little_room_is_found_before_training(tmp_path):
     check_room(RunFolder(tmp_path), 1000, 2000, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "steps"]
     assert not any(tmp_path.rglob("*/*"))
+
+
+def test_checkpoints_that_are_there_need_no_more_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1500))
+    with pytest.raises(UserError, match="make room"):
+        check_room(RunFolder(tmp_path), 100, 800, 1)
+    (tmp_path / "checkpoints/00-00000001").mkdir(parents=True)
+    (tmp_path / "checkpoints/00-00000001/model.safetensors").write_bytes(bytes(1000))
+    check_room(RunFolder(tmp_path), 100, 800, 1)
 
 
 @pytest.mark.parametrize("place", ["steps", "checkpoints"])

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from faircl import timed_lines
-from faircl.errors import UserError
+from faircl.errors import Interrupted, UserError
 from faircl.progress import ConsoleReporter, SilentReporter
 from faircl.runs import run_log
 from faircl.runs.run_log import LoggedReporter
@@ -77,6 +77,7 @@ def test_progress_is_written_while_a_task_lasts(tmp_path, monkeypatch):
     [
         (UserError("The disk is full."), "stopped: The disk is full."),
         (KeyboardInterrupt(), "stopped by KeyboardInterrupt"),
+        (Interrupted("stopped by SIGTERM; go on", 15), "stopped by SIGTERM; go on"),
         (RuntimeError("odd"), "stopped by RuntimeError: odd"),
         (None, "finished"),
     ],

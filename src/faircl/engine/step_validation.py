@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from faircl.distributed import shared_buffers
 from faircl.engine.evaluate import evaluate
 from faircl.engine.loggers import TrainLog
 from faircl.engine.plan import Plan
@@ -55,10 +56,11 @@ class StepValidation:
         return 0 < self.config.patience <= self.state.stale
 
     def validate(self, iteration: int) -> None:
-        """Evaluate the network as it is now; record and report the scores."""
+        """Evaluate the network as the step would save it now; record and report the scores."""
         assert self.plan.validation is not None
         devices = [self.model.mean.device] if self.model.mean.is_cuda else []
-        with torch.random.fork_rng(devices):  # a data loader draws from the generators that training uses
+        # A data loader draws from the generators that training uses.
+        with torch.random.fork_rng(devices), shared_buffers(self.model):
             metrics = evaluate(
                 self.model,
                 self.plan.data,
@@ -74,8 +76,11 @@ class StepValidation:
             )
         at = {"kind": "validation", "step": self.step, "iteration": iteration, "iterations": self.iterations}
         self.log.append(metrics.to_json() | at)
-        score = metrics.groups["all"].miou
-        better = math.isfinite(score) and score > self.state.score
+        score, where = metrics.groups["all"].miou, f"step {self.step} validation after update {iteration}"
+        if not math.isfinite(score):
+            self.reporter.say(f"{where}: no validation image shows a class learned so far")
+            return
+        better = score > self.state.score
         if better:
             best = Best(_copied(self.model.state_dict()), _copied_state(self.method)) if self._keeps_best else None
             self.state = ValidationState(score, iteration, 0, best)
@@ -83,7 +88,7 @@ class StepValidation:
             self.state = self.state._replace(stale=self.state.stale + 1)
         means = [f"{name} {show(group.miou, 1)}" for name, group in metrics.groups.items() if math.isfinite(group.miou)]
         note = "best so far" if better else f"best {self.state.score:.1f} at update {self.state.iteration}"
-        self.reporter.say(f"step {self.step} validation after update {iteration}: {', '.join(means)} ({note})")
+        self.reporter.say(f"{where}: {', '.join(means)} ({note})")
         if self.ended:
             count = f"{self.state.stale} validations" if self.state.stale > 1 else "one validation"
             self.reporter.say(f"step {self.step} ends after update {iteration}: {count} without a better one")

@@ -55,7 +55,7 @@ from faircl.runs.environment import environment
 from faircl.runs.folder import RunFolder
 from faircl.runs.in_step import InStepState, load_in_step
 from faircl.runs.lock import RunLock
-from faircl.runs.reading import Record
+from faircl.runs.reading import METRICS, Record
 from faircl.runs.resume_point import ResumePoint, find_resume_point
 from faircl.runs.room import check_room
 from faircl.runs.run_log import LoggedReporter
@@ -114,7 +114,8 @@ def _claim(lock: RunLock, plan: Plan, model: Segmenter, resume: bool, reporter: 
     digests = unchanged_data(lock.folder, plan, reporter)
     folder = RunFolder.claim(lock, plan.config, plan.scenario, environment(), resume, digests)
     size = sum(value.nbytes for value in model.state_dict().values())
-    copies = 2 if plan.config.optim.name == "adamw" else 1
+    moments = 2 if plan.config.optim.name == "adamw" else 1
+    copies = 1 + moments + (plan.config.train.keep == "best")
     check_room(folder, size, copies * size, len(plan.scenario.steps) - folder.finished_steps())
     return folder
 
@@ -145,6 +146,8 @@ class Trainer:
         self.log = TrainLog(folder, self.config.train.log_every, self.config.train.tensorboard, write=rank() == 0)
         self.clock = RunClock([step_iterations(plan, step) for step in range(len(plan.scenario.steps))])
         self.signals = StopSignals(folder.path)
+        self.scaler = fabric.strategy.precision.state_dict()
+        """State of fp16's loss scaler with which every step begins, also one that a resumed run begins with."""
         self.checkpoints = InStepCheckpoints(folder, self.config.train.checkpoint_minutes, self.signals)
 
     def run(self, start: ResumePoint) -> None:
@@ -152,7 +155,7 @@ class Trainer:
         for warning in start.warnings:
             self.reporter.say(f"warning: {warning}")
         self.first_step, steps = start.step, len(self.plan.scenario.steps)
-        if start.step == steps:  # a process killed after its last step may not have written the results
+        if start.step == steps:  # a process killed after its last step may have left this to do
             on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
             on_rank_zero(self.folder.remove_checkpoints)
             return
@@ -186,6 +189,7 @@ class Trainer:
         context = step_context(self.plan, step, self.model, self.method, self.fabric, self.reporter)
         teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(context) else None
         self.model.eval().requires_grad_(True)
+        self.fabric.strategy.precision.load_state_dict(self.scaler)
         started = time.monotonic()
         if resumed is None:
             self.method.begin_step(context)
@@ -252,10 +256,14 @@ class Trainer:
 
 
 def _take_up_records(folder: RunFolder, step: int, resumed: InStepState | None) -> list[Record]:
-    """Return the records before a step, and those within it up to the state that it continues from; drop all others."""
+    """Return the records before a step, and those within it up to the state that it continues from; drop all others.
+
+    Later steps, which are there if several were damaged, go first: saved steps without an evaluation are an error.
+    """
     done = resumed.iteration if resumed else 0
     found = folder.records()
     kept = [r for r in found if r["step"] < step or (r["step"] == step and r.get("iteration", done + 1) <= done)]
-    if kept != found:
+    folder.remove_steps_after(step)
+    if (folder.path / METRICS).is_file():  # also if all are kept: a killed process may have left part of a line
         folder.write_records(kept)
     return kept

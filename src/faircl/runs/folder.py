@@ -15,6 +15,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ class RunFolder:
         return done
 
     def records(self, kind: str | None = None, before_step: int | None = None) -> list[Record]:
-        """Return the records of metrics.jsonl: all, or those of one kind (``train``, ``eval``) or before a step."""
+        """Return the records of metrics.jsonl: all, or those of one kind or before a step."""
         return [
             record
             for record in read_records(self.path)
@@ -202,6 +203,12 @@ class RunFolder:
         """Append a line to metrics.jsonl, if that is possible."""
         with suppress(OSError), (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+    def remove_steps_after(self, step: int) -> None:
+        """Remove the folders of all later steps, the last one first."""
+        later = list(takewhile(Path.is_dir, map(self.step_path, count(step + 1))))
+        for path in reversed(later):
+            shutil.rmtree(path, ignore_errors=True)
 
     def remove_checkpoints(self) -> None:
         """Remove all checkpoints within a step."""

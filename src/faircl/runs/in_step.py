@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from faircl.checksums import damaged_file
+from faircl.checksums import CHECKSUMS, damaged_file
 from faircl.errors import UserError
 from faircl.files import write_folder
 from faircl.loading.assigned_labels import AssignedLabels, PackedArray
@@ -72,10 +72,17 @@ class InStepState:
 
 
 def save_in_step(folder: Path, state: InStepState) -> None:
-    """Write a checkpoint into the folder of checkpoints, then remove all but the newest KEPT."""
-    write_folder(folder / f"{state.step:02d}-{state.iteration:08d}", partial(_write, state=state))
-    for path in in_step_checkpoints(folder, state.step)[KEPT:]:
-        shutil.rmtree(path, ignore_errors=True)
+    """Write a checkpoint into the folder of checkpoints, then remove all but it and the KEPT - 1 before it.
+
+    Newer ones are damaged, or the run would have continued from them. What a killed process was writing goes as well.
+    """
+    newest = folder / f"{state.step:02d}-{state.iteration:08d}"
+    write_folder(newest, partial(_write, state=state))
+    found = in_step_checkpoints(folder, state.step)
+    kept = found[found.index(newest) :][:KEPT]
+    for path in folder.iterdir():
+        if path not in kept:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def load_in_step(path: Path) -> InStepState:
@@ -122,7 +129,7 @@ def in_step_checkpoints(folder: Path, step: int) -> list[Path]:
 def whole_in_step_checkpoints(folder: Path, step: int) -> Iterator[tuple[Path, str | None]]:
     """Yield the checkpoints of a step, newest first, with the first damaged file of each; end with a whole one."""
     for path in in_step_checkpoints(folder, step):
-        damaged = damaged_file(path)
+        damaged = damaged_file(path) if (path / CHECKSUMS).exists() else CHECKSUMS
         yield path, damaged
         if damaged is None:
             return

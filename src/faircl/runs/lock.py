@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from types import TracebackType
@@ -10,10 +11,11 @@ from faircl.errors import UserError
 
 try:
     import fcntl
-except ImportError:  # Windows: runs are not locked there
+except ImportError:  # Windows: runs are not locked there, nor on file systems that know no locks
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 class RunLock:
@@ -39,7 +41,10 @@ class RunLock:
             ) from None
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                os.close(handle)
+                return
             owner = os.read(handle, 20).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
             raise UserError(

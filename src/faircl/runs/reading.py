@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CONFIG, SCENARIO, METRICS, ENVIRONMENT = "config.yaml", "scenario.json", "metrics.jsonl", "environment.json"
 DATA = "data.json"
 Record = dict[str, Any]
-"""A line of metrics.jsonl: ``kind`` is ``train`` or ``eval``, ``step`` the number of its step."""
+"""A line of metrics.jsonl: ``kind`` is ``train``, ``validation`` or ``eval``, ``step`` the number of its step."""
 
 
 @dataclass(frozen=True)

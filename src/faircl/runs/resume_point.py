@@ -25,8 +25,10 @@ def find_resume_point(folder: RunFolder) -> ResumePoint:
     while step > 0 and (name := damaged_file(folder.step_path(step - 1), STEP_FILES)):
         step -= 1
         warnings.append(f"{folder.step_path(step) / name} is missing or damaged; step {step} is trained again")
-    for path, name in whole_in_step_checkpoints(folder.checkpoints, step):
+    found = list(whole_in_step_checkpoints(folder.checkpoints, step))
+    for number, (path, name) in enumerate(found, 1):
         if name is None:
             return ResumePoint(step, path, tuple(warnings))
-        warnings.append(f"{path / name} is missing or damaged; the checkpoint before it is used")
+        then = "the checkpoint before it is used" if number < len(found) else f"step {step} is trained from its start"
+        warnings.append(f"{path / name} is missing or damaged; {then}")
     return ResumePoint(step, None, tuple(warnings))

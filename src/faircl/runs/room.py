@@ -12,13 +12,17 @@ from faircl.runs.in_step import KEPT
 GB = 1e9
 
 
-def check_room(folder: RunFolder, model_bytes: int, optimizer_bytes: int, steps: int) -> None:
+def check_room(folder: RunFolder, model_bytes: int, checkpoint_bytes: int, steps: int) -> None:
     """Raise a UserError if the disk is too full for the networks of ``steps`` steps and the checkpoints within one.
 
-    Files are written where networks and checkpoints will be, so that a missing permission is found as well.
+    Files are written where networks and checkpoints will be, so that a missing permission is found as well. A run
+    without a step left needs nothing.
     """
-    # While the newest checkpoint is written, those before it are still there.
-    needed = steps * model_bytes + (KEPT + 1) * (model_bytes + optimizer_bytes)
+    if steps == 0:
+        return
+    # While the newest checkpoint is written, those before it are still there; those of now are replaced.
+    there = sum(path.stat().st_size for path in folder.checkpoints.rglob("*") if path.is_file())
+    needed = steps * model_bytes + max((KEPT + 1) * checkpoint_bytes - there, 0)
     free = shutil.disk_usage(folder.path).free
     if needed > free:
         raise UserError(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import faircl
 from faircl.distributed import rank
-from faircl.errors import UserError
+from faircl.errors import Interrupted, UserError
 from faircl.progress import ConsoleReporter, Reporter, Task
 from faircl.timed_lines import TimedLines, duration
 
@@ -61,6 +61,9 @@ class LoggedReporter:
             yield
         except UserError as error:
             how = f"stopped: {error}"
+            raise
+        except Interrupted as stop:
+            how = str(stop)
             raise
         except BaseException as error:
             how = f"stopped by {type(error).__name__}{f': {error}' if str(error) else ''}"
