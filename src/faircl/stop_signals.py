@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -22,8 +20,8 @@ class StopSignals:
     A signal raises ``Interrupted``. Within ``deferred`` the first one is noted in ``received`` instead.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, resume_command: str) -> None:
+        self.resume_command = resume_command
         self.received = 0
         """Number of the signal that was noted; 0: none."""
         self._deferring = False
@@ -43,14 +41,13 @@ class StopSignals:
     def interrupted(self, number: int, where: str = "") -> Interrupted:
         """Return the exception for a signal, with a sentence that says how to continue."""
         name = signal.Signals(number).name
-        command = f"faircl train --resume {shlex.quote(str(self.folder))}"
-        return Interrupted(f"stopped by {name}{where}; continue with: {command}", number)
+        return Interrupted(f"stopped by {name}{where}; continue with: {self.resume_command}", number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._deferring and not self.received:
             self.received = number
         else:
-            raise self.interrupted(number)
+            raise self.interrupted(number, " at once, without saving" if self._deferring else "")
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():  # no other thread may set handlers

@@ -81,6 +81,9 @@ def test_a_row_of_runs_that_are_no_repeats_is_said(cli, runs, tiny_train, tmp_pa
 def test_an_unfinished_run_is_said(cli, runs, tiny_train, silent, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tiny_train(tmp_path / "half", "method=finetune", reporter=silent("step 1 train"))
-    result = cli("compare", runs["joint"], tmp_path / "half")
+    refused = cli("compare", runs["joint"], tmp_path / "half")
+    assert refused.code == 2
+    assert "were evaluated last after different steps (1 and 0)" in refused.err
+    result = cli("compare", runs["joint"], tmp_path / "half", "--anyway")
     assert f"warning: {tmp_path / 'half'} has finished 1 of its 2 steps" in result.out
     assert "joint has finished" not in result.out

@@ -48,6 +48,16 @@ def test_output_into_a_closed_pipe():
     assert "Exception" not in found.stderr
 
 
+@pytest.mark.parametrize("words", [("methods", "faircl"), ("config", "show", "demo")], ids=" ".join)
+def test_the_exit_code_of_a_closed_pipe(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "faircl", *words]
+    found = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (141, "")
+
+
 def commands(group, path=()):
     for name, command in group.commands.items():
         if hasattr(command, "commands"):

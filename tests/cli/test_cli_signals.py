@@ -1,18 +1,18 @@
 """Signals and a running training process: it saves, leaves with a sentence and the usual exit code, and goes on."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from grids import grid
 from run_files import records, states
 
+from faircl.engine.trainer import _resume_command
 from faircl.runs.folder import RunFolder
-from faircl.stop_signals import StopSignals
 
 MORE = ["--set", "train.epochs=100", "--set", "train.later_epochs=1", "--set", "train.log_every=50"]
 
@@ -79,6 +79,11 @@ def test_signals_that_are_ignored_stay_so(tmp_path, tiny_flags):
     assert process.returncode == 0, err
 
 
-def test_the_command_that_continues_can_be_pasted():
-    stop = StopSignals(Path("my runs/first")).interrupted(signal.SIGTERM)
-    assert str(stop) == "stopped by SIGTERM; continue with: faircl train --resume 'my runs/first'"
+def test_the_command_that_continues_can_be_pasted(tiny_run, street, tiny_config, tiny_train, tmp_path):
+    shutil.copytree(tiny_run.path, tmp_path / "my run")
+    folder = RunFolder(tmp_path / "my run")
+    assert _resume_command(folder, tiny_run.config()) == f"faircl train --resume '{tmp_path}/my run'"
+    begun, moved = (tiny_config(root=root) for root in (street, tmp_path / "moved to"))
+    folder.write_text("config.yaml", begun.to_yaml())
+    expected = f"faircl train --resume '{tmp_path}/my run' --root '{tmp_path}/moved to'"
+    assert _resume_command(folder, moved) == expected

@@ -17,10 +17,10 @@ CPU = torch.device("cpu")
 def lines(tiny_config, silent):
     """Return a function from settings to the header as a dictionary."""
 
-    def make(*settings, first_step=0, **options):
+    def make(*settings, resumed=None, **options):
         config = tiny_config(*settings, **options)
         plan = make_plan(config, open_data(config), silent())
-        text = header(plan, build_model(config), CPU, first_step)
+        text = header(plan, build_model(config), CPU, resumed)
         return dict(re.split(" {2,}", line, maxsplit=1) for line in text.splitlines())
 
     return make
@@ -64,4 +64,10 @@ def test_many_steps_and_accumulated_batches(lines):
 
 
 def test_a_resumed_run(lines):
-    assert lines(first_step=1)["resumed"] == "at step 1; 1 of 2 steps are done"
+    assert "resumed" not in lines()
+    assert lines(resumed=(1, 0))["resumed"] == "at step 1 from its first update; 1 of 2 steps are done"
+    assert lines(resumed=(0, 1200))["resumed"] == "at step 0 after update 1,200; 0 of 2 steps are done"
+
+
+def test_validation_images_are_counted(lines):
+    assert lines("data.validation=test")["data"].endswith(", 24 training, 8 validation and 8 test images")

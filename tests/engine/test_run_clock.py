@@ -76,4 +76,15 @@ def test_notes(run):
     assert run.clock.note(0, 1, 0.51234) == "loss 0.512"
     run.update(0, range(2, 40), 6)
     run.wait(6)
-    assert run.clock.note(0, 40, 0.5) == "whole run 16 min 00 s left, loss 0.500"
+    assert run.clock.note(0, 40, 0.5) == "whole run at least 16 min 00 s left, loss 0.500"
+
+
+def test_the_expected_time_is_told_once(run):
+    run.update(0, range(1, ENOUGH_UPDATES + 1), 2)
+    assert run.clock.first_estimate() is None
+    run.update(0, [ENOUGH_UPDATES + 1], 2)
+    left = sum(UPDATES) - ENOUGH_UPDATES - 1
+    minutes, seconds = divmod(2 * left, 60)
+    assert run.clock.first_estimate() == f"about {minutes} min {seconds:02d} s for the {left} updates left"
+    run.update(0, [ENOUGH_UPDATES + 2], 2)
+    assert run.clock.first_estimate() is None

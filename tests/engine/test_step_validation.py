@@ -150,8 +150,8 @@ def test_resumed_with_its_best(tiny_train, tmp_path, scores, stop_after):
     ("settings", "words"),
     [
         (["train.validate_every=1"], "there are no validation images; set data.validation"),
-        (["train.keep=best", HELD_OUT], "keep best and patience choose between validations; set validate_every"),
-        (["train.patience=2", HELD_OUT], "set validate_every as well"),
+        (["train.keep=best", HELD_OUT], "train.keep=best and train.patience choose between validations"),
+        (["train.patience=2", HELD_OUT], "as in train.validate_every=2"),
     ],
     ids=str,
 )

@@ -134,7 +134,7 @@ def test_fractional_epochs_round_up(tiny_train, tmp_path):
 def test_a_batch_may_be_as_large_as_the_step_and_not_larger(tiny_train, tmp_path):
     folder = tiny_train(tmp_path / "run", *OFFLINE, "train.batch=24", "train.epochs=1")
     assert len(folder.records("train")) == 1
-    with pytest.raises(UserError, match=r"train\.batch is 25, but step 0 has 24 training images"):
+    with pytest.raises(UserError, match=r"train\.batch is 25, but the data has 24 training images"):
         tiny_train(tmp_path / "larger", *OFFLINE, "train.batch=25")
     assert not (tmp_path / "larger").exists()
 

@@ -75,5 +75,5 @@ def test_changed_validation_images_are_noticed(setting, street, tiny_train, sile
 def test_another_share_is_another_run(street, tiny_train, silent, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         tiny_train(tmp_path / "run", *SHORT, SHARE, root=street, reporter=silent("step 1 train"))
-    with pytest.raises(UserError, match=r"another data\.validation"):
+    with pytest.raises(UserError, match=r"was begun with data\.validation 0\.2, not 0\.3"):
         tiny_train(tmp_path / "run", *SHORT, "data.validation=0.3", root=street, resume=True)

@@ -48,7 +48,7 @@ def test_nor_on_files_of_the_cache(street, tiny_train, tmp_path):
 def test_a_run_goes_on_under_another_cache_but_not_another_augmentation(tiny_train, silent, tmp_path, plain):
     with pytest.raises(KeyboardInterrupt):
         tiny_train(tmp_path / "run", *NOISY, reporter=silent("step 1 train"))
-    with pytest.raises(UserError, match="already holds another run"):
+    with pytest.raises(UserError, match="was begun with"):
         tiny_train(tmp_path / "run", *NOISY, ON_DEVICE, resume=True)
     assert states(tiny_train(tmp_path / "run", *NOISY, "train.cache=memory", resume=True)) == states(plain)
 

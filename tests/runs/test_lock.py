@@ -14,7 +14,7 @@ import pytest
 from faircl.errors import UserError
 from faircl.runs.folder import RunFolder
 from faircl.runs.lock import RunLock
-from faircl.runs.room import check_room
+from faircl.runs.room import check_room, check_writable
 
 HOLD = """
 import os, sys, time
@@ -92,6 +92,8 @@ def test_too_little_room_is_found_before_training(tmp_path):
     with pytest.raises(UserError, match=r"will write about \d+\.\d GB into .*, where .* GB are free; make room"):
         check_room(RunFolder(tmp_path), 10**15, 10**15, 2)
     check_room(RunFolder(tmp_path), 1000, 2000, 2)
+    assert not any(tmp_path.iterdir())
+    check_writable(RunFolder(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "steps"]
     assert not any(tmp_path.rglob("*/*"))
 
@@ -109,4 +111,4 @@ def test_checkpoints_that_are_there_need_no_more_room(tmp_path, monkeypatch):
 def test_a_place_that_cannot_be_written_is_found_before_training(place, tmp_path):
     (tmp_path / place).write_text("a file in the place of the folder")
     with pytest.raises(UserError, match=f"Cannot write .*{place}: File exists"):
-        check_room(RunFolder(tmp_path), 1000, 2000, 2)
+        check_writable(RunFolder(tmp_path))

@@ -127,6 +127,6 @@ def test_speed_settings_may_change_on_resume_and_others_may_not(tiny_run, tiny_t
     path = copy(tiny_run, tmp_path / "run")
     shutil.rmtree(path / "steps/01")
     keep_records(path, 1)
-    with pytest.raises(UserError, match="already holds another run"):
+    with pytest.raises(UserError, match="was begun with"):
         tiny_train(path, "optim.lr=0.01", resume=True)
     assert states(tiny_train(path, "train.workers=1", resume=True)) == states(tiny_run)

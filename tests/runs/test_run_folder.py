@@ -230,7 +230,7 @@ def test_a_run_is_another_run_unless_only_its_speed_differs(section, tiny_run):
         if key in speed or (section, key) == ("eval", "batch"):
             tiny_run.check_free(candidate, resume=True)
             continue
-        with pytest.raises(UserError, match="already holds another run"):
+        with pytest.raises(UserError, match="was begun with"):
             tiny_run.check_free(candidate, resume=True)
 
 
@@ -242,7 +242,7 @@ def test_starting_weights_may_move_once_a_step_is_done(tiny_run, tmp_path):
     folder = RunFolder(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))
     folder.write_text("config.yaml", config("here.pth").to_yaml())
     folder.check_free(config("there.pth"), resume=True)
-    with pytest.raises(UserError, match="another method"):
+    with pytest.raises(UserError, match="method.name faircl, not joint"):
         folder.check_free(config("there.pth").model_copy(update={"method": METHODS.parse_config("joint")}), resume=True)
     (folder.path / "metrics.jsonl").unlink()
     shutil.rmtree(folder.path / "steps")

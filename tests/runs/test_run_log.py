@@ -154,4 +154,4 @@ def test_a_stopped_run_says_so_and_goes_on_in_the_same_log(tiny_train, silent, t
     found = texts(tmp_path / "run")
     where = [k for k, line in enumerate(found) if line.startswith(("begun", "stopped by Key", "resumed", "finished"))]
     assert [found[k].split()[0] for k in where] == ["begun", "stopped", "resumed", "resumed", "finished"]
-    assert found[where[3]] == "resumed  at step 1; 1 of 2 steps are done"
+    assert found[where[3]] == "resumed  at step 1 from its first update; 1 of 2 steps are done"

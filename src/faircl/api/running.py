@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from faircl.api.configuring import Settings, as_overrides, settings_tree
 from faircl.api.opening import RunSource, folder_path, run_folder
+from faircl.errors import UserError
 
 if TYPE_CHECKING:
     from faircl.config.run import RunConfig
@@ -67,13 +68,12 @@ def evaluate(
 def _train(
     recipe: str | Path | RunConfig | None, out: Path, settings: Settings, resume: bool, reporter: Reporter | None
 ) -> Run:
-    from faircl.parallel import launched_world_size
-
-    if launched_world_size() > 1:  # the processes must know each other, so that one of them reports a mistake
+    if _several():  # the processes must know each other, so that one of them reports a mistake
         from faircl.distributed import init_process_group
 
         init_process_group()
     config, data = _prepared(recipe, out, settings, resume)
+    _check_folder_and_device(config, out, resume)
 
     from faircl.distributed import on_rank_zero
     from faircl.engine.trainer import train as train_run
@@ -99,10 +99,37 @@ def _prepared(
         check_begun(out)
     overrides = as_overrides(settings)
     if recipe is None:
-        return prepare(apply_overrides(read_config(out), overrides))
+        tree = apply_overrides(read_config(out), overrides)
+        root = tree["data"].get("root") if isinstance(tree.get("data"), dict) else None
+        try:
+            return prepare(tree)
+        except UserError as error:
+            if root is None or Path(str(root)).is_dir():
+                raise
+            raise UserError(f"{error} If the data has moved, say where it is with --root.") from None
     if isinstance(recipe, RunConfig) and not overrides:
         return recipe, open_data(recipe)
     return prepare(settings_tree(recipe, overrides))
+
+
+def _check_folder_and_device(config: RunConfig, out: Path, resume: bool) -> None:
+    """Find what can be found before the engine is imported, which takes seconds; training checks it again."""
+    from faircl.devices import check_device
+    from faircl.runs.folder import RunFolder
+    from faircl.runs.lock import RunLock
+
+    check_device(config.train)
+    folder = RunFolder(out)
+    folder.check_free(config.model_copy(update={"data": config.data.absolute()}), resume)
+    if folder.begun() and not _several():
+        with RunLock(out) as lock:
+            lock.acquire()
+
+
+def _several() -> bool:
+    from faircl.parallel import launched_world_size
+
+    return launched_world_size() > 1
 
 
 def _console() -> Reporter:

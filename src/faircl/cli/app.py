@@ -79,10 +79,11 @@ def run() -> None:
     except SystemExit as leave:
         if leave.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
             _stop(_stopped(), INTERRUPTED)
+        if isinstance(leave.__context__, BrokenPipeError):  # rich and typer leave with another exit code
+            _leave_closed_pipe()
         raise
     except BrokenPipeError:  # the reader of the output has closed it, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(PIPE_CLOSED)
+        _leave_closed_pipe()
     except OSError as error:  # a full or forbidden disk behind standard output, say
         place = f" {error.filename}" if error.filename else ""
         _stop(f"faircl: the system refused{place}: {error.strerror or error}.", 2)
@@ -98,6 +99,11 @@ def _show_warning(show: Callable[..., None], message: Warning | str, category: t
         show(message, category, *where)
     elif os.environ.get("RANK", "0") == "0":
         print(f"faircl: note: {message}", file=sys.stderr)
+
+
+def _leave_closed_pipe() -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(PIPE_CLOSED)
 
 
 def _stopped() -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from faircl.config.run import RunConfig, parse_config, parse_without_torch
 from faircl.data.sample import SegmentationData
+from faircl.errors import UserError
 from faircl.registry import is_joint
 from faircl.scenario.division import divide
 
@@ -25,5 +26,11 @@ def open_data(config: RunConfig) -> SegmentationData:
     """Open the data, list its splits and divide it by the task, so that a wrong folder or task is found at once."""
     reader = config.data.absolute()  # as the run will name it
     data = reader.open()
-    divide(data, reader, config.scenario, is_joint(config.method.name))
+    divided = divide(data, reader, config.scenario, is_joint(config.method.name))
+    images = len(data.ids(divided.splits.train))
+    if config.train.batch > images:  # whether every step has enough is known once the masks are counted
+        raise UserError(
+            f"train.batch is {config.train.batch}, but the data has {images} training images; lower train.batch "
+            "(--batch)."
+        )
     return data

@@ -146,7 +146,10 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _validated(self) -> Self:
         if self.validate_every == 0 and (self.keep == "best" or self.patience > 0):
-            raise ValueError("keep best and patience choose between validations; set validate_every as well")
+            raise ValueError(
+                "train.keep=best and train.patience choose between validations; set their interval too, as in "
+                "train.validate_every=2"
+            )
         return self
 
     @model_validator(mode="after")

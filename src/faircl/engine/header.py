@@ -12,10 +12,10 @@ from faircl.models.segmenter import Segmenter
 from faircl.scenario import short_task
 
 
-def header(plan: Plan, model: Segmenter, device: torch.device, first_step: int = 0, done: int = 0) -> str:
+def header(plan: Plan, model: Segmenter, device: torch.device, resumed: tuple[int, int] | None = None) -> str:
     """Return the lines that are printed before the first step to be trained: a name and what it is.
 
-    ``done`` updates of that step are behind.
+    ``resumed`` is the step that a run is resumed at, and how many of its updates are done.
     """
     config = plan.config
     rows = [
@@ -26,9 +26,10 @@ def header(plan: Plan, model: Segmenter, device: torch.device, first_step: int =
         ("device", f"{_device(device)}, precision {config.train.precision}"),
         ("updates", _updates(plan)),
     ]
-    if first_step or done:
-        where = f"at step {first_step}" + (f" after update {done:,}" if done else "")
-        rows.append(("resumed", f"{where}; {first_step} of {len(plan.scenario.steps)} steps are done"))
+    if resumed is not None:
+        step, done = resumed
+        where = f"after update {done:,}" if done else "from its first update"
+        rows.append(("resumed", f"at step {step} {where}; {step} of {len(plan.scenario.steps)} steps are done"))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
 
@@ -38,7 +39,9 @@ def _data(plan: Plan) -> str:
     train = {id for step in steps for id in step.images}
     test = {id for step in steps for id in step.test_images}
     root = getattr(config, "root", None)
-    return f"{config.name}{f' {root}' if root else ''}, {len(train):,} training and {len(test):,} test images"
+    validation = "" if plan.validation is None else f", {len(plan.validation.index.ids):,} validation"
+    images = f"{len(train):,} training{validation} and {len(test):,} test images"
+    return f"{config.name}{f' {root}' if root else ''}, {images}"
 
 
 def _classes(plan: Plan) -> str:

@@ -28,6 +28,7 @@ class RunClock:
         self._first = self._last = (0, 0.0)
         self._seconds_per_update: float | None = None
         self._pauses: list[float] = []
+        self._estimated = False
 
     def tick(self, step: int, iteration: int) -> None:
         """Count an update as done: the ``iteration``-th of its step, from 1."""
@@ -51,8 +52,18 @@ class RunClock:
         pause = sum(self._pauses) / len(self._pauses) if self._pauses else 0.0
         return (own + later) * self._seconds_per_update + pauses * pause
 
+    def first_estimate(self) -> str | None:
+        """Return the time that all updates left will take, once it is known; None at every other call."""
+        if self._estimated or self._seconds_per_update is None:
+            return None
+        self._estimated = True
+        updates = sum(self.updates[self._step :]) - self._last[0]
+        return f"about {duration(updates * self._seconds_per_update)} for the {updates:,} updates left"
+
     def note(self, step: int, iteration: int, loss: float) -> str:
-        """Count an update and return the note beside its progress: "whole run 11 min 00 s left, loss 0.512"."""
+        """Count an update and return the note beside its progress: "whole run about 11 min 00 s left, loss 0.512"."""
         self.tick(step, iteration)
         left = self.seconds_left()
-        return ("" if left is None else f"whole run {duration(left)} left, ") + f"loss {loss:.3f}"
+        # Before the first pause its length is not known.
+        about = "about" if self._pauses else "at least"
+        return ("" if left is None else f"whole run {about} {duration(left)} left, ") + f"loss {loss:.3f}"

@@ -17,6 +17,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.nn.parallel import DistributedDataParallel
 
 from faircl.config.schema import TrainConfig
+from faircl.devices import check_device
 from faircl.distributed import init_process_group, local_world_size, rank, world_size
 from faircl.errors import UserError
 from faircl.models.segmenter import SegOutput
@@ -49,14 +50,7 @@ def full_precision_logits(output: SegOutput) -> SegOutput:
 
 def make_fabric(config: TrainConfig) -> Fabric:
     """Return the Fabric of this process; under torchrun it has joined the process group."""
-    cuda = torch.cuda.is_available()
-    if config.accelerator == "cuda" and not cuda:
-        raise UserError(
-            "train.accelerator is cuda, but torch sees no GPU; set it to cpu or auto (see 'faircl doctor' for details)."
-        )
-    on_gpu = cuda and config.accelerator != "cpu"
-    if config.precision == "fp16" and not on_gpu:
-        raise UserError("train.precision fp16 needs a GPU; on a CPU use bf16 or fp32.")
+    on_gpu = check_device(config)
     device = "cuda" if on_gpu else "cpu"
     precision: dict[str, Any] = {"precision": _TRUE.get(config.precision)}
     plugins: list[Any] = []

@@ -86,7 +86,8 @@ class StepValidation:
             self.state = ValidationState(score, iteration, 0, best)
         else:
             self.state = self.state._replace(stale=self.state.stale + 1)
-        means = [f"{name} {show(group.miou, 1)}" for name, group in metrics.groups.items() if math.isfinite(group.miou)]
+        shown = {name: metrics.groups[name].miou for name in ("old", "new", "all")}
+        means = [f"{name} {show(value, 1)}" for name, value in shown.items() if math.isfinite(value)]
         note = "best so far" if better else f"best {self.state.score:.1f} at update {self.state.iteration}"
         self.reporter.say(f"{where}: {', '.join(means)} ({note})")
         if self.ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import shlex
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -57,7 +58,7 @@ from faircl.runs.in_step import InStepState, load_in_step
 from faircl.runs.lock import RunLock
 from faircl.runs.reading import METRICS, Record
 from faircl.runs.resume_point import ResumePoint, find_resume_point
-from faircl.runs.room import check_room
+from faircl.runs.room import check_room, check_writable
 from faircl.runs.run_log import LoggedReporter
 from faircl.stop_signals import StopSignals
 
@@ -112,11 +113,14 @@ def _resume_point(lock: RunLock, config: RunConfig, resume: bool) -> ResumePoint
 def _claim(lock: RunLock, plan: Plan, model: Segmenter, resume: bool, reporter: Reporter) -> RunFolder:
     """Make the run folder, or take it up again, and check that there is room for what the run will write."""
     digests = unchanged_data(lock.folder, plan, reporter)
-    folder = RunFolder.claim(lock, plan.config, plan.scenario, environment(), resume, digests)
     size = sum(value.nbytes for value in model.state_dict().values())
     moments = 2 if plan.config.optim.name == "adamw" else 1
     copies = 1 + moments + (plan.config.train.keep == "best")
-    check_room(folder, size, copies * size, len(plan.scenario.steps) - folder.finished_steps())
+    left = len(plan.scenario.steps) - RunFolder(lock.folder).finished_steps()
+    check_room(RunFolder(lock.folder), size, copies * size, left)
+    folder = RunFolder.claim(lock, plan.config, plan.scenario, environment(), resume, digests)
+    if left:
+        check_writable(folder)
     return folder
 
 
@@ -145,7 +149,7 @@ class Trainer:
         self.config = plan.config
         self.log = TrainLog(folder, self.config.train.log_every, self.config.train.tensorboard, write=rank() == 0)
         self.clock = RunClock([step_iterations(plan, step) for step in range(len(plan.scenario.steps))])
-        self.signals = StopSignals(folder.path)
+        self.signals = StopSignals(_resume_command(folder, plan.config))
         self.scaler = fabric.strategy.precision.state_dict()
         """State of fp16's loss scaler with which every step begins, also one that a resumed run begins with."""
         self.checkpoints = InStepCheckpoints(folder, self.config.train.checkpoint_minutes, self.signals)
@@ -155,7 +159,9 @@ class Trainer:
         for warning in start.warnings:
             self.reporter.say(f"warning: {warning}")
         self.first_step, steps = start.step, len(self.plan.scenario.steps)
-        if start.step == steps:  # a process killed after its last step may have left this to do
+        if start.step == steps:
+            self.reporter.say("all steps are finished; there is nothing to train")
+            # A process killed after its last step may have left this to do:
             on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
             on_rank_zero(self.folder.remove_checkpoints)
             return
@@ -166,7 +172,8 @@ class Trainer:
         move_to_device(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
         done = resumed.iteration if resumed else 0
-        self.reporter.say(header(self.plan, self.model, self.fabric.device, start.step, done))
+        at = (start.step, done) if start.begun else None
+        self.reporter.say(header(self.plan, self.model, self.fabric.device, at))
         with self.signals:
             for step in range(start.step, steps):
                 self.reporter.say(f"step {step}: {self.plan.describe_step(step)}")
@@ -232,6 +239,8 @@ class Trainer:
                 if self.log.due(update.iteration, iterations):
                     self.log.add(step, update.iteration, iterations, update.lr, terms, measures)
                 task.advance(self.clock.note(step, update.iteration, sum(terms.values())))
+                if expected := self.clock.first_estimate():
+                    self.reporter.say(f"expected {expected}, evaluations not counted")
             if self.checkpoints.worth_saving():
                 self._save_within_step(updates, validation)
             seconds = updates.seconds
@@ -253,6 +262,13 @@ class Trainer:
         """Write metrics.jsonl whole and a checkpoint of the updates so far; leave if a signal says so."""
         on_rank_zero(partial(self.folder.write_records, self.log.records))
         self.checkpoints.save(updates.state(validation.state), updates.iterations)
+
+
+def _resume_command(folder: RunFolder, config: RunConfig) -> str:
+    """Return the command that continues a run, with the place of data that have moved since it was begun."""
+    roots = [getattr(one.data, "root", None) for one in (folder.config(), config)]
+    moved = f" --root {shlex.quote(str(roots[1]))}" if roots[0] != roots[1] else ""
+    return f"faircl train --resume {shlex.quote(str(folder.path))}{moved}"
 
 
 def _take_up_records(folder: RunFolder, step: int, resumed: InStepState | None) -> list[Record]:

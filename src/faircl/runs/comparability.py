@@ -17,7 +17,7 @@ Not the sha256 of the whole scenario: joint training has steps of its own, and i
 
 
 def comparison_obstacles(runs: Sequence[Run]) -> list[str]:
-    """Say why numbers of runs must not be put side by side: a run given twice, other data, another task."""
+    """Say why numbers of runs must not be put side by side: a run given twice, other data, task or last step."""
     found = []
     for one, other in combinations(runs, 2):
         if one.folder.resolve() == other.folder.resolve():
@@ -31,6 +31,11 @@ def comparison_obstacles(runs: Sequence[Run]) -> list[str]:
                 values = "" if word == "data" else f" ({expected} and {value})"
                 found.append(f"{first.folder} and {run.folder} differ in {word}{values}")
                 break
+    for run in runs:
+        if run.final.step != first.final.step:
+            steps = f"{first.final.step} and {run.final.step}"
+            found.append(f"{first.folder} and {run.folder} were evaluated last after different steps ({steps})")
+            break
     return found
 
 

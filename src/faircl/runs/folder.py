@@ -122,7 +122,16 @@ class RunFolder:
         # After the first step its starting weights are not read again, so the file may have moved.
         begun = self.finished_steps() > 0
         ignored = {Effect.NONE, *([Effect.FIRST_STEP] if begun else [])}
-        other = differing_settings(self.config().model_dump(mode="json"), config.model_dump(mode="json"), ignored)
+        saved, given = (one.model_dump(mode="json") for one in (self.config(), config))
+        other = differing_settings(saved, given, ignored)
+        if other and resume:
+            pairs = ((key, *(_setting(tree, key) for tree in (saved, given))) for key in other[:3])
+            listed = ", ".join(f"{key} {before}, not {now}" for key, before, now in pairs)
+            more = " and more" if len(other) > 3 else ""
+            raise UserError(
+                f"The run in {self.path} was begun with {listed}{more}; leave that out to continue it, or begin "
+                "another run in another folder."
+            )
         if other:
             raise UserError(
                 f"Output folder {self.path} already holds another run, with another {', '.join(other[:3])}"
@@ -225,3 +234,10 @@ class RunFolder:
             for row in record["classes"]
         ]
         self.write_text("metrics.csv", Table([Column(name) for name in ("step", *columns)], rows).csv())
+
+
+def _setting(tree: Any, key: str) -> Any:
+    """Return the value of a dotted key; None where there is none."""
+    for part in key.split("."):
+        tree = tree.get(part) if isinstance(tree, dict) else None
+    return tree

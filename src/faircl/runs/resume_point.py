@@ -12,11 +12,15 @@ from faircl.runs.in_step import whole_in_step_checkpoints
 
 
 class ResumePoint(NamedTuple):
-    """The first step to train, a checkpoint within it where there is one, and warnings of damaged files."""
+    """The first step to train, a checkpoint within it where there is one, and warnings of damaged files.
+
+    ``begun`` says whether there is a run to continue.
+    """
 
     step: int = 0
     checkpoint: Path | None = None
     warnings: tuple[str, ...] = ()
+    begun: bool = False
 
 
 def find_resume_point(folder: RunFolder) -> ResumePoint:
@@ -28,7 +32,7 @@ def find_resume_point(folder: RunFolder) -> ResumePoint:
     found = list(whole_in_step_checkpoints(folder.checkpoints, step))
     for number, (path, name) in enumerate(found, 1):
         if name is None:
-            return ResumePoint(step, path, tuple(warnings))
+            return ResumePoint(step, path, tuple(warnings), begun=True)
         then = "the checkpoint before it is used" if number < len(found) else f"step {step} is trained from its start"
         warnings.append(f"{path / name} is missing or damaged; {then}")
-    return ResumePoint(step, None, tuple(warnings))
+    return ResumePoint(step, None, tuple(warnings), begun=True)
