@@ -56,6 +56,11 @@ class StopSignals:
                     self._before[number] = signal.signal(number, self._handle)
         return self
 
+    def renew(self) -> None:
+        """Set the handlers again: the compiler of GPU kernels replaces that of SIGUSR1 when it is first used."""
+        for number in self._before:
+            signal.signal(number, self._handle)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

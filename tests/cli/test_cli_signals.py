@@ -13,6 +13,7 @@ from run_files import records, states
 
 from faircl.engine.trainer import _resume_command
 from faircl.runs.folder import RunFolder
+from faircl.stop_signals import StopSignals
 
 MORE = ["--set", "train.epochs=100", "--set", "train.later_epochs=1", "--set", "train.log_every=50"]
 
@@ -87,3 +88,16 @@ def test_the_command_that_continues_can_be_pasted(tiny_run, street, tiny_config,
     folder.write_text("config.yaml", begun.to_yaml())
     expected = f"faircl train --resume '{tmp_path}/my run' --root '{tmp_path}/moved to'"
     assert _resume_command(folder, moved) == expected
+
+
+def test_handlers_that_a_library_replaced_are_set_again():
+    before = signal.getsignal(signal.SIGUSR1)
+    with StopSignals("faircl train --resume run") as signals, signals.deferred():
+        signal.signal(signal.SIGUSR1, lambda number, frame: None)
+        signal.raise_signal(signal.SIGUSR1)
+        assert signals.received == 0
+        signals.renew()
+        signal.raise_signal(signal.SIGUSR1)
+        assert signals.received == signal.SIGUSR1
+        signals.received = 0
+    assert signal.getsignal(signal.SIGUSR1) == before

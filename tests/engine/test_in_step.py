@@ -10,7 +10,14 @@ from faircl.engine.runtime import make_fabric
 from faircl.errors import Interrupted
 from faircl.registry import METHODS
 
-QUICK = ("scenario.task=6-4", "train.epochs=1", "train.later_epochs=1", "optim.lr=0.01", "train.log_every=1")
+QUICK = (
+    "train.accelerator=cpu",
+    "scenario.task=6-4",
+    "train.epochs=1",
+    "train.later_epochs=1",
+    "optim.lr=0.01",
+    "train.log_every=1",
+)
 FAIRCL = [
     "{name: faircl, period: 1, queue: 50, quota: 4}",
     "{name: faircl, period: 2, unlabelled: teacher, bound: true}",

@@ -12,7 +12,14 @@ from faircl.engine import step_validation
 from faircl.engine.in_step_checkpoints import InStepCheckpoints
 from faircl.errors import Interrupted, UserError
 
-QUICK = ("scenario.task=6-4", "train.epochs=4", "train.later_epochs=2", "train.batch=6", "method.period=2")
+QUICK = (
+    "train.accelerator=cpu",
+    "scenario.task=6-4",
+    "train.epochs=4",
+    "train.later_epochs=2",
+    "train.batch=6",
+    "method.period=2",
+)
 HELD_OUT = "data.validation=0.25"
 SPLIT = "data.validation=test"
 

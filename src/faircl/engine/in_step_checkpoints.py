@@ -29,6 +29,7 @@ class InStepCheckpoints:
 
     def due(self) -> bool:
         """Whether a checkpoint is due, by the clock of the first process or because one was told to stop."""
+        self.signals.renew()
         late = rank() == 0 and time.monotonic() - self._last >= self.seconds
         self.stop, late_anywhere = global_max(self.signals.received, int(late))
         return bool(self.stop or late_anywhere)
