@@ -211,6 +211,7 @@ def test_training_stops_before_it_writes(answer, tmp_path, name):
                 "scenario": {"task": "offline"},
                 "model": "small",
                 "method": "finetune",
+                "train": {"batch": 1},
             }
         )
     )
