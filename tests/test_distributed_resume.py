@@ -44,6 +44,7 @@ def stopped_and_resumed(config, folder):
     return said
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_both(tiny_config, tmp_path):
     said = start(2, stopped_and_resumed, tiny_config(*SETTINGS), tmp_path)
     assert said[0] == said[1]

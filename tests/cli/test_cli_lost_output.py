@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 
-import pytest
+from grids import grid
 
 from faircl.runs.folder import RunFolder
 
 
-@pytest.mark.parametrize(("lost", "reason"), [("full", "No space left on device"), ("pipe", "Broken pipe")])
+@grid(("lost", "reason"), [("full", "No space left on device"), ("pipe", "Broken pipe")])
 def test_a_run_finishes_without_its_standard_error(lost, reason, tiny_flags, tmp_path):
     if lost == "full":
         target = os.open("/dev/full", os.O_WRONLY)

@@ -86,6 +86,9 @@ def test_a_loader_that_is_left_leaves_no_thread(silent):
     next(items)
     assert threading.active_count() > before
     items.close()
+    until = time.monotonic() + 5  # threads of the data loader itself take a moment to end
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
     assert threading.active_count() == before
 
 
