@@ -69,6 +69,10 @@ class StopSignals:
 
 
 def ignore_stop_signals(worker: int = 0) -> None:
-    """Ignore the signals in a process that reads images: terminals send them to all processes, and the trainer acts."""
+    """Ignore the signals in a process that reads images: terminals send them to all processes, and the trainer acts.
+
+    Not SIGTERM, by which the trainer ends such a process itself.
+    """
     for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
