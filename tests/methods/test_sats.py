@@ -184,7 +184,8 @@ def test_state_round_trip(step, tmp_path):
 def test_defaults_and_key():
     config = SATSConfig()
     assert (config.distill, config.attention, config.init) == (20, 20, "background")
-    assert config.threshold == PLOPConfig().threshold
+    assert (config.threshold, config.doubt) == (PLOPConfig().threshold, "normalised")
+    assert AttentiveRun(doubt="published").method.plop.config.doubt == "published"
     runs = [AttentiveRun(), AttentiveRun(distill=1, attention=1, threshold=0.5)]
     assert [r.method.step0_key() for r in runs] == [{"method": {"name": "sats"}}] * 2
     assert all(SATSConfig.model_fields[name].description for name in ("distill", "attention", "threshold"))

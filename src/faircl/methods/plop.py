@@ -6,6 +6,7 @@ L = 1/N · Σ_i f_{b(i)} · CE(z_i, ỹ_i) + √(|seen| / |new|) / L · ( λ_pod
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -16,8 +17,14 @@ from faircl.loading.batch import Batch
 from faircl.losses.pod import like_old_logits, local_pod
 from faircl.methods.assignment import Assignment, assign_by_softmax
 from faircl.methods.base import MethodConfig, ScannedBatch, StepContext, TeacherMethod, Terms
-from faircl.methods.entropy_labels import EntropyThresholds, kept_share, sure_labels
+from faircl.methods.entropy_labels import EntropyThresholds, PublishedEntropyThresholds, kept_share, sure_labels
 from faircl.models.segmenter import Segmenter, SegOutput
+
+Doubt = Literal["normalised", "published"]
+DOUBT = (
+    "normalised: entropy over its largest, and its median, as PLOP's paper says; published: as the public code "
+    "computes both, which rejects fewer pixels, on ADE20K none"
+)
 
 
 class PLOPConfig(MethodConfig):
@@ -32,13 +39,15 @@ class PLOPConfig(MethodConfig):
         le=1,
         description="least value of τ_c, the doubt (entropy over its largest) below which pixels count",
     )
+    doubt: Doubt = Field("normalised", description=DOUBT)
 
 
 class PLOP(TeacherMethod):
     """Cross-entropy with pseudo labels, and local POD from the second step on.
 
     An unlabelled pixel takes the old network's class c where its doubt u < τ_c, and is ignored elsewhere; τ_c is the
-    median doubt over the step's images, at least ``threshold``. f_b is the share of image b's unlabelled pixels that
+    median doubt over the step's images, at least ``threshold``, or what the public code computes in its place
+    (``doubt``: published). f_b is the share of image b's unlabelled pixels that
     were kept: images that the old network is unsure about weigh less. POD compares the L maps of a network: its
     stages, its embedding and, with the new classes added to the background's, its logits.
 
@@ -80,10 +89,15 @@ class PLOP(TeacherMethod):
         """Set the thresholds with the old network, then grow the classifier."""
         self.old_classes, self.classes, self.unlabelled_label = context.old_classes, context.classes, context.unlabelled
         self.pseudo, self.background = self.needs_scan(context), context.background
-        self._doubts = EntropyThresholds(context.old_classes if self.pseudo else 0, self.thresholds.device)
+        self._doubts = self._empty_doubts(context.old_classes if self.pseudo else 0)
         super().begin_step(context)
         self.thresholds = self._doubts.gather(self.config.threshold) if self.pseudo else self.thresholds.new_zeros(0)
         del self._doubts  # its histogram may be large
+
+    def _empty_doubts(self, old_classes: int) -> EntropyThresholds:
+        if self.config.doubt == "published":
+            return PublishedEntropyThresholds(old_classes, self.classes, self.thresholds.device)
+        return EntropyThresholds(old_classes, self.thresholds.device)
 
     def needs_scan(self, context: StepContext) -> bool:
         """Ask for a scan where the step's images may hide an old class."""

@@ -19,7 +19,7 @@ from faircl.losses.distillation import distillation, unbiased_distillation
 from faircl.methods.balance import Balance
 from faircl.methods.base import MethodConfig, StepContext, TeacherMethod, Terms
 from faircl.methods.feature_grid import to_stride, valid_pixels
-from faircl.methods.plop import PLOP, PLOPConfig
+from faircl.methods.plop import DOUBT, PLOP, Doubt, PLOPConfig
 from faircl.models.segmenter import Segmenter, SegOutput
 
 
@@ -35,6 +35,7 @@ class SATSConfig(MethodConfig):
         le=1,
         description="least value of τ_c, the doubt (entropy over its largest) below which pixels count",
     )
+    doubt: Doubt = Field("normalised", description=DOUBT)
 
 
 class SATS(TeacherMethod):
@@ -65,7 +66,8 @@ class SATS(TeacherMethod):
         super().__init__(config, model)
         _check_attentions(model)
         self.config = config
-        self.plop = PLOP(PLOPConfig(init=config.init, threshold=config.threshold, pod=0, pod_logits=0), model)
+        pseudo = PLOPConfig(init=config.init, threshold=config.threshold, doubt=config.doubt, pod=0, pod_logits=0)
+        self.plop = PLOP(pseudo, model)
 
     def step0_key(self) -> dict[str, object]:
         """Return the name alone: every hyper-parameter acts on later steps only."""
