@@ -61,7 +61,14 @@ PUBLISHED = {
     ("rcil", "voc"): {"distill": 100, "spatial": 0.01, "spatial_logits": 5e-4, "channel": 0.01},
     ("rcil", "ade"): {"distill": 100, "spatial": 5e-6, "spatial_logits": 5e-7, "channel": 5e-6},
     ("rcil", "cityscapes"): {"spatial": 5e-4, "spatial_logits": 1e-4, "channel": 1e-4, "channel_embedding": 0},
-    ("reminder", "voc"): {"pod": 0.01, "pod_logits": 5e-4, "threshold": 0.001, "similarity": 0.5, "doubt": "published"},
+    ("reminder", "voc"): {
+        "pod": 0.01,
+        "pod_logits": 5e-4,
+        "threshold": 0.001,
+        "similarity": 0.5,
+        "delta": 0,
+        "doubt": "published",
+    },
     ("reminder", "ade"): {
         "pod": 1e-3,
         "pod_logits": 1e-5,
