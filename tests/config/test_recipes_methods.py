@@ -167,6 +167,7 @@ def test_weights_and_length_are_those_published(name):
     assert (optim.lr, optim.later_lr, train.epochs, train.later_epochs, train.batch) == of(LENGTH, name)
     assert config.memory.images == of(MEMORY, name, 0)
     assert config.memory.share == 0.5
+    assert config.memory.labels == ("all" if config.memory.images else "step")
     if method["name"] in ("awt", "ewf"):
         assert (method["method"]["name"], method["method"]["distill"]) == ("mib", of(INSIDE, name, 10))
     frozen_later = method["name"] in ("ssul", "ssul-m")
@@ -318,4 +319,4 @@ def test_one_recipe_shows_the_method_inside_and_the_memory(cli):
     text = cli("recipes", "voc-15-1-ssul-m").out
     assert "SSUL's public tables: Pascal VOC 15-1" in text
     assert "→  SSUL-M" in text
-    assert "100 images, 0.5 of every later batch" in text
+    assert "100 images, 0.5 of every later batch, all labels so far" in text

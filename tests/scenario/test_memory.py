@@ -101,6 +101,21 @@ def test_an_image_that_comes_again_has_both_steps_labels():
         assert [int(table[i]) for i in range(5)] == ([0, 1, 2, 3, 0] if id in again else [0, 1, 2, 0, 0])
 
 
+@pytest.mark.parametrize(("background", "hidden"), [(True, 0), (False, UNLABELLED)])
+def test_all_labels_are_those_of_all_classes_so_far(background, hidden):
+    made, index = scenario(background)
+    first = int(background)
+    plain, full = (replay_memories(made, index, 4, seed=0, all_labels=every) for every in (False, True))
+    for step, seen in ((1, 3), (2, 4)):
+        assert full[step].images == plain[step].images  # the same choice
+        tables = full[step].tables(made, step)
+        assert list(tables) == list(full[step].images)
+        for table in tables.values():
+            # Channels follow the order of raw ids here; classes of later steps stay hidden.
+            assert [int(table[first + k]) for k in range(4)] == [first + k if k < seen else hidden for k in range(4)]
+            assert table[200] == IGNORE
+
+
 # Through the engine
 
 
@@ -121,6 +136,17 @@ def test_training_remembers(tiny_train, silent, tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes() != files[2].read_bytes()
     first = [run.step_path(0) / "model.safetensors" for run in (whole, plain)]
     assert first[0].read_bytes() == first[1].read_bytes()
+
+
+def test_training_with_all_labels(tiny_train, tmp_path):
+    """Images that a step labelled and no memory kept until then gain the labels of the steps before it."""
+    options = ("method=finetune", "memory.images=6", "scenario.task=4-3-3")
+    step, every = (tiny_train(tmp_path / kind, *options, f"memory.labels={kind}") for kind in ("step", "all"))
+    for k, same in ((0, True), (1, True), (2, False)):
+        files = [(run.step_path(k) / "model.safetensors").read_bytes() for run in (step, every)]
+        assert (files[0] == files[1]) == same
+    kept = [(run.step_path(1) / "memory.json").read_text() for run in (step, every)]
+    assert kept[0] == kept[1]
 
 
 @pytest.mark.parametrize("method", ["faircl", "plop"])

@@ -134,7 +134,8 @@ def _settings(config: RunConfig) -> dict[str, str]:
         "eval": f"convention {config.eval.convention}",
     }
     if config.memory.images:
-        settings["memory"] = f"{config.memory.images} images, {config.memory.share:g} of every later batch"
+        labels = "all labels so far" if config.memory.labels == "all" else "labels of their steps"
+        settings["memory"] = f"{config.memory.images} images, {config.memory.share:g} of every later batch, {labels}"
     return settings
 
 

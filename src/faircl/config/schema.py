@@ -206,7 +206,7 @@ class BalanceConfig(Section):
 
 
 class MemoryConfig(Section):
-    """Images of earlier steps that are kept and trained on again, with the labels they had."""
+    """Images of earlier steps that are kept and trained on again."""
 
     images: int = Field(0, ge=0, description="images kept after a step, as many of each class; 0: none")
     share: float = Field(
@@ -214,4 +214,8 @@ class MemoryConfig(Section):
         gt=0,
         lt=1,
         description="share of every batch of later steps that comes from them, in the place of the step's own images",
+    )
+    labels: Literal["step", "all"] = Field(
+        "step",
+        description="labels of a kept image: of the classes that its own steps labelled, or of all classes seen so far",
     )

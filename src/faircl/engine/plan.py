@@ -66,7 +66,7 @@ class Plan:
         c = self.config
         if c.memory.images == 0:
             return (ReplayMemory({}),) * len(self.scenario.steps)
-        return replay_memories(self.scenario, self.index, c.memory.images, c.seed)
+        return replay_memories(self.scenario, self.index, c.memory.images, c.seed, all_labels=c.memory.labels == "all")
 
     def replayed(self, step: int) -> int:
         """Return how many images of every batch of a step come from its replay memory."""

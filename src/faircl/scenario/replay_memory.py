@@ -1,4 +1,4 @@
-"""Replay memory: images of earlier steps, balanced over classes, with the labels of their steps."""
+"""Replay memory: images of earlier steps, balanced over classes, with the labels of their steps or of all classes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ from faircl.seeding import generator
 
 @dataclass(frozen=True)
 class ReplayMemory:
-    """The memory before a step: image id to the steps whose labels it has, in the order of choice."""
+    """The memory before a step: image id to the steps that it was among the images of, in the order of choice.
+
+    With ``all_labels`` an image is trained on with the labels of all classes seen so far, else with those of its steps.
+    """
 
     images: Mapping[str, tuple[int, ...]]
+    all_labels: bool = False
 
     def tables(self, scenario: Scenario, step: int) -> dict[str, LabelTable]:
         """Return the label table of every image; one that is also among the step's images has its labels too."""
+        if self.all_labels:
+            return dict.fromkeys(self.images, combined_label_table(scenario, tuple(range(step + 1))))
         current = set(scenario.steps[step].images)
         labelled_by = {id: (*steps, step) if id in current else steps for id, steps in self.images.items()}
         tables = {steps: combined_label_table(scenario, steps) for steps in set(labelled_by.values())}
@@ -37,14 +43,17 @@ def combined_label_table(scenario: Scenario, steps: tuple[int, ...]) -> LabelTab
     return table
 
 
-def replay_memories(scenario: Scenario, index: LabelIndex, size: int, seed: int) -> tuple[ReplayMemory, ...]:
+def replay_memories(
+    scenario: Scenario, index: LabelIndex, size: int, seed: int, *, all_labels: bool = False
+) -> tuple[ReplayMemory, ...]:
     """Return the memory before every step; before the first it is empty.
 
-    After a step it is chosen from its previous content and the step's images. It depends only on the scenario, the size
-    and the seed, so that a resumed run has the same memory.
+    After a step it is chosen from its previous content and the step's images, by the labels of their steps whatever
+    ``all_labels``. The choice depends only on the scenario, the size and the seed, so that a resumed run has the same
+    memory.
     """
     rows = {id: row for row, id in enumerate(index.ids)}
-    found = [ReplayMemory({})]
+    found = [ReplayMemory({}, all_labels)]
     for step in range(len(scenario.steps) - 1):
         known = dict(found[-1].images)
         for id in scenario.steps[step].images:
@@ -56,7 +65,7 @@ def replay_memories(scenario: Scenario, index: LabelIndex, size: int, seed: int)
             [_shown(tables[known[id]], index.pixels[rows[id]], channels, scenario.background) for id in ids]
         )
         chosen = choose_balanced(shown, size, generator(seed, "memory", step))
-        found.append(ReplayMemory({ids[k]: known[ids[k]] for k in chosen}))
+        found.append(ReplayMemory({ids[k]: known[ids[k]] for k in chosen}, all_labels))
     return tuple(found)
 
 
