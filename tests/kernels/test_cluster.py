@@ -171,6 +171,24 @@ def test_a_feature_on_its_prototype(kind):
         assert alone[:, :, :10].eq(0).all()
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-7, 1.0])
+def test_half_precision_equals_the_plain_path_in_half_precision(size):
+    """Both clamp coefficients of features on a prototype to what float16 can hold."""
+    features, labels, valid, centres, active = case()
+    features, centres = (size * features).half(), (size * centres).half().float()
+    labels[:, :10], valid[:, :10] = 0, True
+    features[:, :, :10] = centres[0, :, None]
+    found = []
+    for function in (cluster.cluster_sums, _EuclideanSums.apply):
+        leaf = features.detach().requires_grad_()
+        sums = torch.stack(function(leaf, labels, valid, centres, active, 6.0))
+        found.append((sums.detach(), *torch.autograd.grad(sums @ torch.tensor([0.1, 0.3]), leaf)))
+    (sums, gradient), (plain_sums, plain) = found
+    assert plain.isfinite().all()
+    torch.testing.assert_close(sums, plain_sums, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(gradient, plain, rtol=2**-9, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", FINE)
 def test_zero_everywhere(kind):
     features, labels, valid, centres, active = case(kind=kind)

@@ -134,6 +134,53 @@ def test_low_precision_features_close_to_their_prototype(dtype):
     assert all(apart(one, other) < 1e-2 for one, other in zip(found, expected, strict=True))
 
 
+def kernel_formula(features, labels, prototypes, active, margin, alpha, beta):
+    """Gradient of α·Σ pull + β·Σ push of float16 features in two loops, with coefficients rounded to float16."""
+    gradient = torch.zeros_like(features, dtype=torch.float64)
+    largest = max(p.double().square().sum().item() for p in prototypes[active])
+    for b, i, j in torch.cartesian_prod(*map(torch.arange, labels.shape)).tolist():
+        y, f = labels[b, i, j].item(), features[b, :, i, j].double()
+        if y == IGNORE or not active[y]:
+            continue
+        floor = max((f.square().sum().item() + largest) * 2.0**-23, 2.0**-126)
+        for c, p in enumerate(prototypes.double()):
+            distance = max((f - p).square().sum().item(), floor) ** 0.5
+            rate = alpha if c == y else -beta * (active[c].item() and distance < margin)
+            r = torch.tensor(max(min(rate / distance, 65504.0), -65504.0)).half().double()
+            gradient[b, :, i, j] += r * (f - p)
+    return gradient
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-7, 1e-4, 1.0], ids="size {}".format)
+def test_half_precision_on_a_prototype_is_finite_and_equals_the_kernels_formula(size):
+    """Features that lie on their own or on another prototype, where 1/d is more than float16 can hold."""
+    features, labels, prototypes = case(channels=8)
+    features, prototypes = (size * features).half(), (size * prototypes).half()
+    prototypes[4] = prototypes[1]
+    for b, i, j in ((0, 0, 0), (1, 2, 3), (2, 3, 4)):
+        features[b, :, i, j], labels[b, i, j] = prototypes[1], 1
+    values, found = gradients(ours, features, labels, prototypes.float())
+    expected_values, _ = gradients(reference, features, labels, prototypes)
+    assert values == pytest.approx(expected_values, rel=1e-3, abs=1e-3)
+    count = ((labels != IGNORE) & ACTIVE[labels.where(labels != IGNORE, 0)]).sum().item()
+    pushes = count * (ACTIVE.sum().item() - 1)
+    for gradient, rates in zip(found, ((1, 0), (0, 1)), strict=True):
+        assert gradient.isfinite().all()
+        # The rates are 1 while coefficients are rounded; the means' divisors come afterwards.
+        expected = kernel_formula(features, labels, prototypes, ACTIVE, MARGIN, *rates) / (
+            count if rates[0] else pushes
+        )
+        torch.testing.assert_close(gradient.double(), expected, rtol=4e-3, atol=1e-6)
+
+
+def test_inactive_prototypes_do_not_change_the_smallest_distance():
+    features, labels, prototypes = case()
+    features, far = features.half(), prototypes.clone()
+    far[~ACTIVE] = 1e4
+    for one, other in zip(*(gradients(ours, features, labels, p.float())[1] for p in (prototypes, far)), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-5])
 def test_a_gradient_that_half_precision_can_hold_is_not_lost_on_the_way(scale):
     """A mean over hundreds of thousands of pixels and hundreds of classes has small rates; their sum is not small.

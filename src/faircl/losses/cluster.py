@@ -16,6 +16,8 @@ from faircl.precision import at_least_float32_dtype
 MAX_PIXELS = 2**19
 """Largest number of pixels whose distances to all prototypes are stored at a time, unless one image has more."""
 
+MAX_FLOAT16 = torch.finfo(torch.float16).max
+
 
 class ClusterLoss(NamedTuple):
     """The two terms of L_cluster, each a scalar."""
@@ -102,7 +104,7 @@ class _EuclideanSums(torch.autograd.Function):
         ctx.margin = margin
         pull, push = prototypes.new_zeros(()), prototypes.new_zeros(())
         for f, y, v in _image_chunks(features, labels, valid):
-            distance = _prototype_distances(f, prototypes)
+            distance = _prototype_distances(f, prototypes, active)
             own = (
                 distance.gather(1, y[:, None])[:, 0]
                 if f.dtype != dtype
@@ -121,12 +123,16 @@ class _EuclideanSums(torch.autograd.Function):
         scale = torch.maximum(alpha.abs(), beta.abs()).clamp_min_(torch.finfo(alpha.dtype).tiny)
         alpha, beta = alpha / scale, beta / scale
         for f, y, v, g in _image_chunks(features, labels, valid, gradient):
-            distance = _prototype_distances(f, prototypes)
+            distance = _prototype_distances(f, prototypes, active)
             coefficient = ((distance < ctx.margin) & _pushing(y, v, active)) * -beta
             if f.dtype != distance.dtype:
                 coefficient.scatter_(1, y[:, None], (v * alpha)[:, None])
+            coefficient.div_(distance)
+            if f.dtype == torch.float16:
+                # At distance 0 the difference f − p is 0 too, and 0·∞ would be NaN.
+                coefficient.clamp_(-MAX_FLOAT16, MAX_FLOAT16)
             # Rounded before both uses, so that the two terms below have the same coefficients and cancel correctly.
-            coefficient = coefficient.div_(distance).to(f.dtype)
+            coefficient = coefficient.to(f.dtype)
             total = _weighted_prototypes(coefficient, -prototypes).addcmul_(
                 f, coefficient.sum(1, keepdim=True, dtype=distance.dtype)
             )
@@ -149,15 +155,16 @@ def _own_difference(features: Tensor, labels: Tensor, prototypes: Tensor) -> Ten
     return features - prototypes.t()[:, labels].transpose(0, 1)
 
 
-def _prototype_distances(features: Tensor, prototypes: Tensor) -> Tensor:
+def _prototype_distances(features: Tensor, prototypes: Tensor, active: Tensor) -> Tensor:
     """Return the distance of every pixel to every prototype: (B, D, s), (K, D) to (B, K, s), at least float32.
 
-    ‖f‖² + ‖p‖² − 2·f·p is clamped from below to its rounding error, the rounding of its largest term.
+    ‖f‖² + ‖p‖² − 2·f·p is clamped from below to its rounding error, the rounding of its largest term over active (K,)
+    prototypes.
     """
     info = torch.finfo(prototypes.dtype)
     norms = torch.linalg.vector_norm(features, dim=1, keepdim=True, dtype=prototypes.dtype).square_()
     squares = prototypes.square().sum(1)
-    floor = ((norms + squares.max()) * info.eps).clamp_min_(info.tiny)
+    floor = ((norms + squares.where(active, 0).max()) * info.eps).clamp_min_(info.tiny)
     distances: Tensor = _prototype_products(features, -2 * prototypes).add_(squares[:, None]).add_(norms)
     return distances.clamp_min_(floor).sqrt_()
 
