@@ -1,9 +1,15 @@
-"""``faircl compare``: means over seeds, labels, what keeps runs from being comparable."""
+"""``faircl compare``: means over seeds, labels, groups of published tables, what keeps runs from being comparable."""
 
+import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_run import make_run
+
+from faircl.cli.results import steps_table_of
+from faircl.config.run import load_config
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +43,21 @@ def test_rows_are_means_over_the_runs_of_a_method(cli, runs):
     table = cli("compare", *runs.values()).out
     assert f"{np.mean(values):.1f}±{np.std(values):.1f}" in table
     assert "convention full" in table
+
+
+def test_groups_of_published_tables_are_headed_as_there(cli, tmp_path):
+    """Background and two classes, then two, then one: papers print 0-2 and 3-5, not old and new classes."""
+    run = make_run(tmp_path / "run")
+    rows = list(csv.DictReader(cli("compare", run, "--format", "csv").out.splitlines()))
+    measured = final(run)
+    assert list(rows[0])[1:6] == ["old", "new", "0-2", "3-5", "all"]
+    ious = [c["iou"] for c in measured["classes"]]
+    assert float(rows[0]["0-2"]) == pytest.approx(np.mean(ious[:3]))
+    assert float(rows[0]["3-5"]) == pytest.approx(np.mean(ious[3:]))
+    two = make_run(tmp_path / "two", learned=(0, 0, 0, 1, 1))
+    assert "0-2" not in cli("compare", two, "--format", "csv").out  # old and new are these groups
+    found = json.loads(cli("compare", run, "--json").out)["rows"][0]["mean"]
+    assert [found[name] for name in ("initial", "added")] == [measured[name]["miou"] for name in ("initial", "added")]
 
 
 def test_labels_and_pages(cli, runs, tmp_path):
@@ -87,3 +108,18 @@ def test_an_unfinished_run_is_said(cli, runs, tiny_train, silent, tmp_path):
     result = cli("compare", runs["joint"], tmp_path / "half", "--anyway")
     assert f"warning: {tmp_path / 'half'} has finished 1 of its 2 steps" in result.out
     assert "joint has finished" not in result.out
+
+
+@pytest.mark.parametrize(("learned", "headed"), [((0, 0, 0, 1, 1, 2), ["0-2", "3-5"]), ((0, 0, 0, 1, 1), [])])
+def test_the_table_of_a_run_has_the_groups_of_published_tables(tmp_path, learned, headed):
+    path = make_run(tmp_path / "run", learned)
+    saved = {"task": "t", "setting": "overlapped"}
+    folder = SimpleNamespace(config=lambda: load_config("demo"), scenario=lambda: saved)
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    steps = [record for record in records if record["kind"] == "eval"]
+    table = steps_table_of(folder, steps)
+    assert [column.name for column in table.columns][1:-6] == ["old", "new", *headed, "all"]
+    assert ("3-5 as far as learned" in table.caption) == bool(headed)
+    ious = [c["iou"] for c in steps[1]["classes"]]
+    if headed:
+        assert table.rows[1][3:5] == pytest.approx([np.mean(ious[:3]), np.mean(ious[3:])])

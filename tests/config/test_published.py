@@ -9,10 +9,14 @@ import math
 import re
 
 import pytest
+import torch
 
 from faircl.config.published import published, tables
 from faircl.config.recipes import recipe_names
+from faircl.config.run import load_config
 from faircl.errors import UserError
+from faircl.metrics import summarise
+from faircl.scenario.tasks import step_sizes
 
 GROUPS = {
     "ade-100-50": {"0-100": 101, "101-150": 50},
@@ -260,3 +264,23 @@ def test_recipes_that_nobody_has_a_number_for():
     assert {name for name in without if name.startswith("ade-100-5")} >= {"ade-100-5", "ade-100-5-segformer"}
     with pytest.raises(UserError, match="Unknown recipe 'ade-100-51'"):
         published("ade-100-51")
+
+
+# ---- the groups that runs print beside them
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if name.startswith(("ade-", "voc-"))])
+def test_columns_are_called_as_the_groups_of_the_recipe_s_runs(name):
+    """The first column is the first step's classes with background, the second all classes added later."""
+    entries = () if published(name) is None else published(name).entries
+    config = load_config(name)
+    foreground = {"ade": 150, "voc": 20}[config.data.name]
+    first = step_sizes(config.scenario.task, foreground)[0]
+    learned = [0] * (1 + first) + [1] * (foreground - first)
+    size = len(learned)
+    found = summarise(torch.eye(size, dtype=torch.int64), ids=list(range(size)), names=[str(k) for k in range(size)],
+                      learned_at=learned, step=1, background=True).published_groups  # fmt: skip
+    # Joint training, a row of several tables, is grouped by the task of the first.
+    for entry in entries[:1] if name.endswith("-joint") else entries:
+        ranges = [column for column in entry.table.columns if re.fullmatch(r"\d+-\d+", column)]
+        assert ranges in ([], list(found.values())), entry.table.name

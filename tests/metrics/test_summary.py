@@ -92,6 +92,23 @@ def test_initial_and_added_differ_from_old_and_new_from_the_third_step_on():
     assert m.groups["added"].miou == pytest.approx(IOU[2])
 
 
+def test_groups_are_called_as_in_published_tables():
+    def called(sizes, background):
+        """Names of the groups after steps with these numbers of classes, background not among them."""
+        learned = [0] * background + [step for step, size in enumerate(sizes) for _ in range(size)]
+        size, last = len(learned), len(sizes) - 1
+        m = summarise(torch.eye(size, dtype=torch.int64), ids=list(range(size)), names=[str(k) for k in range(size)],
+                      learned_at=learned, step=last, background=background)  # fmt: skip
+        return m.published_groups, m.several_additions
+
+    assert called([15, *[1] * 5], True) == ({"initial": "0-15", "added": "16-20"}, True)
+    assert called([100, 50], True) == ({"initial": "0-100", "added": "101-150"}, False)
+    assert called([50, 50, 50], True) == ({"initial": "0-50", "added": "51-150"}, True)
+    assert called([19, 1], True) == ({"initial": "0-19", "added": "20"}, False)
+    assert called([13, 6], False) == ({"initial": "1-13", "added": "14-19"}, False)
+    assert called([20], True) == ({}, False)
+
+
 def test_nothing_present():
     m = summarise(torch.zeros(2, 2, dtype=torch.int64), ids=[0, 1], names=["a", "b"], learned_at=[0, 0], step=0,
                   background=True)  # fmt: skip

@@ -125,6 +125,18 @@ def test_joint_run(tmp_path, no_plots):
     assert math.isnan(comparison_table([("joint", load_run(run))]).rows[0][-1])  # no average of one of three steps
 
 
+def test_groups_of_published_tables_stand_first_where_classes_came_in_several_steps(tmp_path, no_plots):
+    many = load_run(make_run(tmp_path / "many"))
+    two = load_run(make_run(tmp_path / "two", learned=(0, 0, 0, 1, 1)))
+    table = comparison_table([("a", many), ("b", many)])
+    assert [column.name for column in table.columns[:4]] == ["Run", "mIoU 0-2", "mIoU 3-5", "mIoU old"]
+    groups = many.final.groups
+    assert table.rows[0][1:4] == [groups["initial"].miou, groups["added"].miou, groups["old"].miou]
+    assert table.rows[0][1] != table.rows[0][3]
+    for runs in ([("a", two)], [("a", many), ("b", two)]):  # old and new already, or not the same for all
+        assert comparison_table(runs).columns[1].name == "mIoU old"
+
+
 @pytest.mark.parametrize(
     "missing", ["config.yaml", "environment.json", "scenario.json", "steps", "examples/0.truth.png"]
 )

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from faircl.runs.run import Run
     from faircl.tables import Table
 
-MEASURES = ("old", "new", "all", "std", "rarest_third", "forgetting")
+GROUPS = ("old", "new", "initial", "added", "all")
+MEASURES = (*GROUPS, "std", "rarest_third", "forgetting")
 
 
 @dataclass(frozen=True)
 class Row:
     """Runs of one label after their last step: mean and population standard deviation of every measure.
 
-    Measures are the mean IoU of ``old``, ``new`` and ``all`` classes, ``std`` over all classes, ``rarest_third`` and
-    ``forgetting``, in percent; ``worst`` names the worst class of each run.
+    Measures are the mean IoU of ``old``, ``new`` and ``all`` classes, and of the ``initial`` and ``added`` ones that
+    published tables print, ``std`` over all classes, ``rarest_third`` and ``forgetting``, in percent; ``worst`` names
+    the worst class of each run.
     """
 
     label: str
@@ -96,7 +98,7 @@ def _row(label: str, runs: Sequence[Run]) -> Row:
     values: dict[str, list[float]] = {name: [] for name in MEASURES}
     for run in runs:
         groups = run.final.groups
-        found = (groups["old"].miou, groups["new"].miou, groups["all"].miou, groups["all"].std)
+        found = (*(groups[group].miou for group in GROUPS), groups["all"].std)
         for name, value in zip(MEASURES, (*found, run.final.rarest_third, forgetting(run.steps).mean), strict=True):
             values[name].append(value)
     means = {name: float(np.mean(numbers)) for name, numbers in values.items()}

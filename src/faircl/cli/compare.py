@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import faircl
-from faircl.api.comparing import MEASURES
 from faircl.cli.output import Format, Json, Output, print_json
 from faircl.tables import Column, MeanStd, Table
 
@@ -33,7 +32,8 @@ def compare(
 ) -> None:
     """Put finished runs side by side, after their last step; runs of one label are averaged.
 
-    A run's label is its method unless one is given. Behind ± is the standard deviation over the runs of a row. Runs of
+    A run's label is its method unless one is given. Behind ± is the standard deviation over the runs of a row. From the
+    third step on, classes of the first step and all added ones have columns too, headed as in published tables. Runs of
     different data or tasks are refused.
 
     [bold]Examples[/bold]
@@ -51,7 +51,7 @@ def compare(
         print_json({"rows": rows, "notes": made.notes, "page": None if made.page is None else str(made.page)})
         return
     output = Output(form)
-    output.table(_table(rows, made.runs[0][1]))
+    output.table(_table(rows, [run for _, run in made.runs]))
     for note in made.notes:
         output.text(note)
     if made.page is not None:
@@ -64,15 +64,18 @@ def _labelled(text: str) -> tuple[str, Path]:
     return ("", Path(text)) if not equals or Path(text).exists() else (label, Path(path))
 
 
-def _table(rows: Sequence[dict[str, Any]], first: Run) -> Table:
-    several = any(len(row["runs"]) > 1 for row in rows)
-    names = ("old", "new", "all", "STD", "rarest\nthird", "forgetting")
+def _table(rows: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Table:
+    from faircl.report.run_tables import shared_groups
+
+    several, first = any(len(row["runs"]) > 1 for row in rows), runs[0]
+    groups = {"old": "old", "new": "new"} | shared_groups([run.final for run in runs])
+    names = groups | {"all": "all", "std": "STD", "rarest_third": "rarest\nthird", "forgetting": "forgetting"}
     columns = [Column("method"), *([Column("runs", wrap=False)] if several else [])]
-    columns += [*(Column(name, 1, wrap=False) for name in names), Column("worst", detail=True)]
+    columns += [*(Column(name, 1, wrap=False) for name in names.values()), Column("worst", detail=True)]
     cells = []
     for row in rows:
         count = len(row["runs"])
-        pairs = [(row["mean"][name], row["spread"][name]) for name in MEASURES]
+        pairs = [(row["mean"][name], row["spread"][name]) for name in names]
         numbers = [MeanStd(mean, spread) if count > 1 else mean for mean, spread in pairs]
         worst = ", ".join(row["worst"][:2]) or None
         cells.append([row["label"], *([count] if several else []), *numbers, worst])

@@ -38,17 +38,20 @@ def steps_table_of(folder: RunFolder, steps: Sequence[dict[str, Any]]) -> Table:
     by_domain = saved.get("protocol", "classes") != "classes"
     what = f"protocol {saved['protocol']}" if by_domain else saved["setting"]
     method = method_words(config.model_dump(mode="json"))
-    columns = [Column("step"), *(Column(name, 1) for name in ("old", "new", "all", "STD", "gap", "error gap"))]
-    columns += [Column("rarest third", 1), *WORST]
-    rows = [
-        [s["step"], *s["miou"].values(), s["std"], s["gap"], s["error_gap"], s["rarest_third"], *worst(s)]
-        for s in steps
-    ]
+    # Published tables print the first step's classes and all added ones; these are old and new at the second step only.
+    last = StepMetrics.from_json(steps[-1]) if steps else None
+    published = last.published_groups if last and last.several_additions else {}
+    names = ("old", "new", *published.values(), "all", "STD", "gap", "error gap", "rarest third")
+    columns = [Column("step"), *(Column(name, 1) for name in names), *WORST]
+    rows = []
+    for s in steps:
+        mious = [s["miou"]["old"], s["miou"]["new"], *(s[group]["miou"] for group in published), s["miou"]["all"]]
+        rows.append([s["step"], *mious, s["std"], s["gap"], s["error_gap"], s["rarest_third"], *worst(s)])
     return Table(
         columns,
         rows,
         title=f"{method}, task {short_task(saved['task'])}, {what}, seed {config.seed}",
-        caption=caption_of(steps),
+        caption=caption_of(steps) + (f"; {published['added']} as far as learned" if published else ""),
         boxed=True,
     )
 

@@ -86,6 +86,23 @@ class StepMetrics:
         """Raw ids of the classes behind ``rarest_third``, rarest first."""
         return tuple(c.id for c in _thirds(self.classes, self.background)[0])
 
+    @property
+    def published_groups(self) -> dict[str, str]:
+        """What published tables call ``initial`` and ``added``: ``{"initial": "0-15", "added": "16-20"}``.
+
+        Classes are numbered in the order of learning from 1, and background is 0. Empty if no class was added.
+        """
+        first, last = int(not self.background), len(self.classes) - self.background
+        initial = first + sum(c.learned_at == 0 for c in self.classes) - 1
+        if initial == last:
+            return {}
+        return {"initial": _numbers(first, initial), "added": _numbers(initial + 1, last)}
+
+    @property
+    def several_additions(self) -> bool:
+        """Whether classes were added at several steps, so ``initial`` and ``added`` are not ``old`` and ``new``."""
+        return any(0 < c.learned_at < self.step for c in self.classes)
+
     def _present(self) -> list[ClassMetrics]:
         return [c for c in self.classes if c.pixels > 0]
 
@@ -232,6 +249,10 @@ def _thirds(classes: Sequence[ClassMetrics], background: bool) -> tuple[list[Cla
     ranked = sorted((c for c in classes[int(background) :] if c.pixels > 0), key=lambda c: c.pixels)
     size = max(1, len(ranked) // 3)
     return ranked[:size], ranked[::-1][:size]
+
+
+def _numbers(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _name_and_iou(of: ClassMetrics | None) -> dict[str, Any]:

@@ -50,13 +50,27 @@ def class_table(run: Run) -> Table:
 
 
 def comparison_table(runs: Sequence[tuple[str, Run]]) -> Table:
-    """One row per run, after its last step; the best value of each column is marked."""
+    """One row per run, after its last step; the best value of each column is marked.
+
+    Where classes came in several later steps, those of the first step and all added ones have columns too, headed as in
+    published tables.
+    """
+    published = shared_groups([run.final for _, run in runs])
     rows: list[list[Value]] = []
     for label, run in runs:
         lost = forgetting(run.steps).mean
-        rows.append([label, *_measures(run.final), lost, run.average])
+        groups = [run.final.groups[group].miou for group in published]
+        rows.append([label, *groups, *_measures(run.final), lost, run.average])
+    columns = (Column(f"mIoU {name}", best="max") for name in published.values())
     more = (Column("Forgetting", best="min"), Column("Average", best="max"))
-    return Table([Column("Run"), *_MEASURES, *more], rows)
+    return Table([Column("Run"), *columns, *_MEASURES, *more], rows)
+
+
+def shared_groups(finals: Sequence[StepMetrics]) -> dict[str, str]:
+    """Return ``published_groups`` if they are the same for all runs and not their old and new classes; else nothing."""
+    first = finals[0].published_groups
+    shown = all(final.published_groups == first and final.several_additions for final in finals)
+    return first if shown else {}
 
 
 def class_comparison_table(runs: Sequence[tuple[str, Run]]) -> Table:
