@@ -148,17 +148,19 @@ def test_shared_images_are_reported(folder, silent):
     assert "33.3% of the validation images have been trained on" in reporter.said[0]
 
 
-@pytest.mark.parametrize("value", ["0", "1", "1.5", "-0.1", ".nan", "''", "[a]", "true"])
-def test_what_is_neither_a_split_nor_a_share(value, folder, silent):
+@pytest.mark.parametrize("value", ["0", "1", "1.5", "-0.1", ".nan", "''", "[]", "[val, '']", "[0.1]", "true"])
+def test_what_names_no_images(value, folder, silent):
     with pytest.raises(UserError, match=r"data\.validation"):
         indexed(folder, silent, f"data.validation={value}")
 
 
 def test_splits_that_cannot_be_used(folder, silent):
     with pytest.raises(
-        UserError, match="names split 'train', which is trained on; name another split, or give a share"
+        UserError, match="names split 'train', which is trained on; name another split, or say which of its images"
     ):
         indexed(folder, silent, "data.validation=train")
+    with pytest.raises(UserError, match="names split 'train', which is trained on"):
+        indexed(folder, silent, "data.validation=[val, train]")
     with pytest.raises(UserError, match=r"no split 'vall'\. Did you mean 'val'"):
         indexed(folder, silent, "data.validation=vall")
 
