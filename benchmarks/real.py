@@ -42,13 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _train(words: list[str]) -> int:
     parser = _parser()
-    parser.add_argument("--weights", type=Path, help="ImageNet weights of MobileNetV2; none: random ones")
-    parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--minutes", type=float, help="stop after this time; by default when all is trained")
     parser.add_argument("--commit", default="", help="recorded with results where the source tree has no git")
     options = parser.parse_args(words)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # running jobs are ended, too
     end = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
+    if options.plan is None:
+        raise UserError("There is no plan to train; name one with --plan FILE.")
     jobs = longest_first(read_plan(options.plan, Place(_roots(options), options.weights)))
     runner = Runner(jobs, options.out, options.jobs, lambda: time.monotonic() > end, _say, options.commit)
     return 0 if runner.run() else 1
@@ -60,7 +60,10 @@ def _report(words: list[str]) -> int:
     parser.add_argument("--labels", nargs="*", default=[], help="rows to show beside those that validation has chosen")
     parser.add_argument("--page", type=Path, help="Markdown file to write the tables into, between its two marks")
     options = parser.parse_args(words)
-    report(options.out, options.images, _roots(options), options.labels, options.jobs, options.page)
+    roots, runs = _roots(options), None
+    if options.plan is not None:
+        runs = {job.name for job in read_plan(options.plan, Place(roots, options.weights))}
+    report(options.out, options.images, roots, options.labels, options.jobs, options.page, runs)
     return 0
 
 
@@ -69,6 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("runs/real"))
     parser.add_argument("--camvid", type=Path, help="folder of CamVid")
     parser.add_argument("--ccp", type=Path, help="folder of Clothing Co-Parsing")
+    parser.add_argument("--weights", type=Path, help="ImageNet weights of MobileNetV2; none: random ones")
+    parser.add_argument("--plan", type=Path, help="rows to train, or to report; a report has all by default")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     return parser
 

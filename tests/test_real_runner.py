@@ -211,8 +211,20 @@ def test_a_first_step_of_another_commit_is_not_copied(tmp_path):
 def test_which_settings_the_first_step_depends_on(settings, same, tmp_path):
     one, other = plan(tmp_path, [{"label": "a"}, {"label": "b", "settings": settings}])
     assert (first_step_key(one) == first_step_key(other)) == same
-    seeds = plan(tmp_path, [{"label": "a", "seeds": [0, 1]}])
-    assert first_step_key(seeds[0]) != first_step_key(seeds[1])
+
+
+def test_the_first_step_of_a_pretrained_network_depends_on_its_weights_and_seed(tmp_path):
+    path = tmp_path / "plan.yaml"
+    rows = [{"label": "a", "seeds": [0, 1]}, {"label": "b", "settings": ["optim.later_lr=0.1"]}]
+    path.write_text(yaml.safe_dump({"seeds": [0], "benchmarks": ["camvid-6-5"], "rows": rows}))
+    keys = [
+        first_step_key(job)
+        for weights in (None, tmp_path / "not-there.safetensors")
+        for job in read_plan(path, Place({"camvid": tmp_path}, weights))
+    ]
+    assert keys[0] == keys[2]
+    assert keys[3] == keys[5]
+    assert len(set(keys)) == 4
 
 
 def test_the_longest_job_begins(tmp_path):
@@ -256,6 +268,7 @@ def test_names_of_runs_follow_settings_not_places(tmp_path):
         ({"rows": [{"label": "a", "settings": ["optim.rate=1"]}]}, "Unknown setting 'rate'"),
         ({"rows": [{"label": "a"}], "benchmarks": ["ccp-16-2"]}, "folder of ccp-16-2's data is not given; add --ccp"),
         ({"rows": "a"}, "is no plan"),
+        ({"rows": [{"label": "a"}], "benchmarks": ["demos"]}, "Unknown recipe 'demos'"),
     ],
 )
 def test_mistakes_in_a_plan(changes, words, tmp_path):

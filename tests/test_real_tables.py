@@ -5,7 +5,7 @@ import math
 import pytest
 from real_runs.choosing import best_baseline, best_label, chosen_variants, paired, spread
 from real_runs.report import BEGINS, ENDS, benchmark_report, report, with_tables
-from real_runs.results import Results, evaluated
+from real_runs.results import Results, check_labels, evaluated
 from real_runs.tables import ablation_table, class_table, comparison_table
 
 from faircl.errors import UserError
@@ -20,7 +20,13 @@ def result(label, seed, score, *, role="baseline", family=None, images="validati
     steps[0]["classes"] = {"a": first}
     steps[1] = steps[1] | {"classes": {"a": score + 2, "b": score - 2}} | last
     about = {"benchmark": "toy", "label": label, "family": family or label, "role": role, "seed": seed}
-    about |= {"run": f"{label}-{seed}", "settings": [f"method={label}"], "images": images, "commit": "c0ffee"}
+    about |= {
+        "run": f"{label}-{seed}",
+        "settings": [f"method={label}"],
+        "shared_settings": [],
+        "images": images,
+        "commit": "c0ffee",
+    }
     return about | {"hardware": "a card", "seconds": 1.0, "average": (first + score) / 2, "steps": steps}
 
 
@@ -110,10 +116,23 @@ def test_the_report_shows_what_validation_chose_on_other_images(tmp_path, capsys
     results = Results(tmp_path / "results.jsonl")
     for row in ROWS:
         results.append(row)
-    report(tmp_path, "validation", {}, [], 1)
+    report(tmp_path, "validation", {})
     assert "\nValidation images; " in capsys.readouterr().out
     with pytest.raises(UserError, match="There are no results"):
-        report(tmp_path / "none", "validation", {}, [], 1)
+        report(tmp_path / "none", "validation", {})
+
+
+def test_a_label_stands_for_one_row(tmp_path, capsys):
+    results = Results(tmp_path / "results.jsonl")
+    changed = result("ours", 2, 61.0, role="ours") | {"settings": ["optim.lr=1"]}
+    for row in [*ROWS, changed]:
+        results.append(row)
+    with pytest.raises(UserError, match="Runs ours-0 and ours-2 of label 'ours' have different settings"):
+        report(tmp_path, "validation", {})
+    report(tmp_path, "validation", {}, runs={row["run"] for row in ROWS})  # those of a plan
+    assert "seeds 0, 1;" in capsys.readouterr().out
+    with pytest.raises(UserError, match="have different settings"):
+        check_labels([*ROWS, ROWS[0] | {"run": "another"}])
 
 
 def test_tables_go_between_the_marks_of_a_page(tmp_path):

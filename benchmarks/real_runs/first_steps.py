@@ -70,8 +70,7 @@ def _method_settings(config: RunConfig) -> str:
     tree["seed"] = 0
     for key in ("data", "scenario", "optim", "train", "eval"):
         tree.pop(key)
-    if "weights" in tree["model"]:
-        tree["model"]["weights"] = None
+    tree["model"].pop("weights", None)  # a file that need not be read for this
     return json.dumps(tree | {"data": "scenes"}, sort_keys=True)
 
 

@@ -28,6 +28,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import yaml
+
 from faircl.config.recipes import recipe_tree
 from faircl.config.run import RunConfig, resolve
 from faircl.config.yaml_text import read_yaml
@@ -90,7 +92,10 @@ class Place:
 
 def read_plan(path: Path, place: Place) -> list[Job]:
     """Return the jobs of a plan; a UserError where it has a mistake, or a setting that no run can have."""
-    tree = read_yaml(path.read_text(encoding="utf-8"))
+    try:
+        tree = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"Cannot read the plan {path}: {' '.join(str(error).split())}.") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("rows"), list):
         raise UserError(f"{path} is no plan; expected a mapping with a list of rows.")
     _check_keys(tree, _PLAN, str(path))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from faircl.errors import UserError
 from faircl.files import write_text
 from real_runs.choosing import best_baseline, chosen_variants, mean, measure
-from real_runs.results import Result, Results, only
+from real_runs.results import Result, Results, check_labels, only
 from real_runs.tables import ablation_table, class_table, comparison_table, settings_table
 from real_runs.testing import on_test_images
 
@@ -16,12 +16,22 @@ BEGINS, ENDS = "<!-- written by benchmarks/real.py report -->", "<!-- end of wha
 
 
 def report(
-    out: Path, images: str, roots: Mapping[str, Path], labels: Sequence[str], jobs: int, page: Path | None = None
+    out: Path,
+    images: str,
+    roots: Mapping[str, Path],
+    labels: Sequence[str] = (),
+    jobs: int = 1,
+    page: Path | None = None,
+    runs: Collection[str] | None = None,
 ) -> None:
-    """Print the tables of the rows that validation has chosen, of ablations and of ``labels``, or write them."""
-    results = Results(out / "results.jsonl").read()
+    """Print the tables of the rows that validation has chosen, of ablations and of ``labels``, or write them.
+
+    ``runs`` are the names of the runs to show, by default all that have a result.
+    """
+    results = [result for result in Results(out / "results.jsonl").read() if runs is None or result["run"] in runs]
     if not results:
         raise UserError(f"There are no results in {out / 'results.jsonl'}; train a plan first.")
+    check_labels(results)
     shown = [result for benchmark in _benchmarks(results) for result in _shown(results, benchmark, labels)]
     scored = on_test_images(out, shown, roots, jobs) if images == "test" else shown
     text = "\n".join(benchmark_report(results, scored, benchmark) for benchmark in _benchmarks(results))

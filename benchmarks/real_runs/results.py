@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from faircl.errors import UserError
 from faircl.runs.reading import ENVIRONMENT, evaluations, read_json, read_records
 from real_runs.plan import Job
 
@@ -85,6 +86,22 @@ def evaluated(records: Sequence[Mapping[str, Any]]) -> Result:
 def only(results: Iterable[Result], **wanted: Any) -> list[Result]:
     """Return the results whose fields have these values."""
     return [result for result in results if all(result[key] == value for key, value in wanted.items())]
+
+
+def check_labels(results: Iterable[Result]) -> None:
+    """Raise a UserError if one label stands for runs of different settings on a benchmark."""
+    first: dict[tuple[str, str], Result] = {}
+    seeds: set[tuple[str, str, int]] = set()
+    for result in results:
+        row = result["benchmark"], result["label"]
+        other = first.setdefault(row, result)
+        keys = ("settings", "shared_settings", "family", "role")
+        if (*row, result["seed"]) in seeds or any(result[key] != other[key] for key in keys):
+            raise UserError(
+                f"Runs {other['run']} and {result['run']} of label '{row[1]}' have different settings; name the plan "
+                "whose rows to show (--plan), or give the rows different labels."
+            )
+        seeds.add((*row, result["seed"]))
 
 
 def _step(record: Mapping[str, Any]) -> dict[str, Any]:

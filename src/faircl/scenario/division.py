@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Splits(NamedTuple):
-    """The splits of training, test and validation images; validation images may be of the training split, or none."""
+    """The splits of training, test and validation images.
+
+    ``validation`` may be the training split or join it to others (``val+train``), where training images are held out.
+    """
 
     train: str
     test: str
