@@ -3,45 +3,15 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
-from trees import cityscapes_tree
+from validation_data import TEST, indexed, make, three_cities
 
 import faircl
-from faircl.config.run import parse_data
-from faircl.data.masks import write_mask
 from faircl.errors import UserError
-from faircl.scenario import make_scenario
 from faircl.scenario.validation import held_out_ids, held_out_of_domains
 
-NAMES = "background\na\nb\nc\n"
-
-
-def make(root: Path, splits):
-    """A folder data set: split and id to the class ids that the image shows, a row of its mask for each."""
-    for split, images in splits.items():
-        for kind in ("images", "masks"):
-            (root / kind / split).mkdir(parents=True, exist_ok=True)
-        for id, shown in images.items():
-            mask = np.repeat(np.array(shown, np.uint8)[:, None], 4, 1)
-            write_mask(root / "masks" / split / f"{id}.png", mask)
-            Image.fromarray(np.zeros((*mask.shape, 3), np.uint8)).save(root / "images" / split / f"{id}.png")
-    (root / "classes.txt").write_text(NAMES)
-    return root
-
-
-def indexed(root, silent, *settings, convention="full", joint=False, name="folder"):
-    reporter = silent()
-    tree = {"data": {"name": name, "root": str(root)}, "scenario": {"task": "2-1"}}
-    reader, config = parse_data(tree, list(settings))
-    return make_scenario(reader.open(), reader, config, reporter, convention=convention, joint=joint), reporter
-
-
 TRAIN = {f"i{k:02d}": [0, 1 + k % 3] for k in range(60)}
-TEST = {"x": [0, 1], "y": [2, 3]}
 
 
 @pytest.fixture
@@ -167,13 +137,7 @@ def test_splits_that_cannot_be_used(folder, silent):
 
 @pytest.fixture
 def cities(tmp_path):
-    mask = np.full((4, 4), 7, np.uint8)  # labelId 7: road
-    splits = {
-        split: {f"{city}/{city}_{k:06d}_000000": mask for city in "abc" for k in range(start, start + 20)}
-        for split, start in (("train", 0), ("val", 20))
-    }
-    extra = {"extra": {f"{city}/{city}_{k:06d}_000000": mask for city in "ab" for k in (90, 91)}}
-    return cityscapes_tree(tmp_path / "cities", splits | extra)
+    return three_cities(tmp_path / "cities")
 
 
 @pytest.mark.parametrize("protocol", ["clean", "plop"])

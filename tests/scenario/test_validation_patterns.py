@@ -3,9 +3,11 @@
 import json
 
 import pytest
-from test_validation import TEST, cities, indexed, make  # noqa: F401  (cities is a fixture)
+from validation_data import TEST, indexed, make, three_cities
 
+from faircl.config.run import parse_data
 from faircl.errors import UserError
+from faircl.scenario import make_scenario
 from faircl.scenario.validation import matching_ids
 
 DRIVES = {f"{drive}_{k}": [0, 1 + k % 3] for drive in ("north", "south", "west") for k in range(6)}
@@ -69,9 +71,6 @@ def test_ids_that_are_in_both_splits_cannot_be_joined(tmp_path, silent):
 
 
 def test_only_files_of_several_splits_are_joined(silent):
-    from faircl.config.run import parse_data
-    from faircl.scenario import make_scenario
-
     reader, config = parse_data(
         {"data": {"name": "scenes", "validation": ["test", "train-0000*"]}, "scenario": {"task": "6-4"}}
     )
@@ -80,7 +79,8 @@ def test_only_files_of_several_splits_are_joined(silent):
 
 
 @pytest.mark.parametrize("protocol", ["clean", "plop"])
-def test_domain_steps_leave_out_matched_images(cities, silent, protocol):  # noqa: F811
+def test_domain_steps_leave_out_matched_images(tmp_path, silent, protocol):
+    cities = three_cities(tmp_path / "cities")
     settings = ("scenario.task=1-1", f"scenario.protocol={protocol}")
     plain, _ = indexed(cities, silent, *settings, name="cityscapes")
     trained = {id for step in plain.scenario.steps for id in step.images}
