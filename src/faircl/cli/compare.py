@@ -26,7 +26,7 @@ def compare(
         Path | None, typer.Option("--page", readable=False, help="Also write comparison.html into this folder.")
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also compare runs of different data or tasks, with a note.")
+        bool, typer.Option("--anyway", help="Also compare runs of different data, tasks or images, with a note.")
     ] = False,
     form: Format = "terminal",
     as_json: Json = False,
@@ -34,7 +34,7 @@ def compare(
     """Put finished runs side by side, after their last step; runs of one label are averaged.
 
     A run's label is its method unless one is given. Behind ± is the standard deviation over the runs of a row. Runs of
-    different data or tasks are refused.
+    different data or tasks, or evaluated on different images, are refused.
 
     [bold]Examples[/bold]
 
