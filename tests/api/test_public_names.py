@@ -14,7 +14,7 @@ import faircl
 
 FUNCTIONS = {
     "compare": "runs, names=None, out=None, *, anyway=False",
-    "evaluate": "run, step=None, root=None, convention=None, *, reporter=None",
+    "evaluate": "run, step=None, root=None, convention=None, images=None, *, reporter=None",
     "global_mean": "total, count",
     "global_sum": "value",
     "list_methods": "",

@@ -22,7 +22,7 @@ OPTIONS = {
     "data synth": "--images --json --out --seed --size --test-images -o",
     "demo": "--format --json --out --seed --set -o",
     "doctor": "--json",
-    "eval": "--convention --format --json --root --step",
+    "eval": "--convention --format --images --json --root --step",
     "methods": "--format --json",
     "models": "--format --json",
     "recipes": "--data --format --json --method -d -m",

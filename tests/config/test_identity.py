@@ -39,7 +39,7 @@ def test_the_marks():
     assert marked(Effect.ROUNDING) == {"train.threads", "train.accelerator"}
     assert marked(Effect.PRESENCE) == {"data.saliency"}
     assert marked(Effect.FIRST_STEP) == {"model.weights"}
-    assert marked(Effect.EVALUATION) == {"eval.convention", "eval.size", "eval.examples"}
+    assert marked(Effect.EVALUATION) == {"eval.images", "eval.convention", "eval.size", "eval.examples"}
     assert marked(Effect.REPEAT) == {"seed"}
 
 

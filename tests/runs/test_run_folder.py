@@ -208,7 +208,7 @@ def test_damaged_run_folders_are_reported(tiny_run, tmp_path):
 def other(value: object) -> object:
     """Any valid value but this one."""
     choices = {"fp32": "bf16", "auto": "cpu", "never": "later", "sgd": "adamw", "poly": "cosine", "full": "plop"}
-    choices |= {"workers": "device", "none": "memory", "last": "best"}
+    choices |= {"workers": "device", "none": "memory", "last": "best", "test": "validation"}
     if isinstance(value, str):
         return choices[value]
     if isinstance(value, bool):

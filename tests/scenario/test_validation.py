@@ -3,45 +3,15 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
-from trees import cityscapes_tree
+from validation_data import TEST, indexed, make, three_cities
 
 import faircl
-from faircl.config.run import parse_data
-from faircl.data.masks import write_mask
 from faircl.errors import UserError
-from faircl.scenario import make_scenario
 from faircl.scenario.validation import held_out_ids, held_out_of_domains
 
-NAMES = "background\na\nb\nc\n"
-
-
-def make(root: Path, splits):
-    """A folder data set: split and id to the class ids that the image shows, a row of its mask for each."""
-    for split, images in splits.items():
-        for kind in ("images", "masks"):
-            (root / kind / split).mkdir(parents=True, exist_ok=True)
-        for id, shown in images.items():
-            mask = np.repeat(np.array(shown, np.uint8)[:, None], 4, 1)
-            write_mask(root / "masks" / split / f"{id}.png", mask)
-            Image.fromarray(np.zeros((*mask.shape, 3), np.uint8)).save(root / "images" / split / f"{id}.png")
-    (root / "classes.txt").write_text(NAMES)
-    return root
-
-
-def indexed(root, silent, *settings, convention="full", joint=False, name="folder"):
-    reporter = silent()
-    tree = {"data": {"name": name, "root": str(root)}, "scenario": {"task": "2-1"}}
-    reader, config = parse_data(tree, list(settings))
-    return make_scenario(reader.open(), reader, config, reporter, convention=convention, joint=joint), reporter
-
-
 TRAIN = {f"i{k:02d}": [0, 1 + k % 3] for k in range(60)}
-TEST = {"x": [0, 1], "y": [2, 3]}
 
 
 @pytest.fixture
@@ -148,30 +118,26 @@ def test_shared_images_are_reported(folder, silent):
     assert "33.3% of the validation images have been trained on" in reporter.said[0]
 
 
-@pytest.mark.parametrize("value", ["0", "1", "1.5", "-0.1", ".nan", "''", "[a]", "true"])
-def test_what_is_neither_a_split_nor_a_share(value, folder, silent):
+@pytest.mark.parametrize("value", ["0", "1", "1.5", "-0.1", ".nan", "''", "[]", "[val, '']", "[0.1]", "true"])
+def test_what_names_no_images(value, folder, silent):
     with pytest.raises(UserError, match=r"data\.validation"):
         indexed(folder, silent, f"data.validation={value}")
 
 
 def test_splits_that_cannot_be_used(folder, silent):
     with pytest.raises(
-        UserError, match="names split 'train', which is trained on; name another split, or give a share"
+        UserError, match="names split 'train', which is trained on; name another split, or say which of its images"
     ):
         indexed(folder, silent, "data.validation=train")
+    with pytest.raises(UserError, match="names split 'train', which is trained on"):
+        indexed(folder, silent, "data.validation=[val, train]")
     with pytest.raises(UserError, match=r"no split 'vall'\. Did you mean 'val'"):
         indexed(folder, silent, "data.validation=vall")
 
 
 @pytest.fixture
 def cities(tmp_path):
-    mask = np.full((4, 4), 7, np.uint8)  # labelId 7: road
-    splits = {
-        split: {f"{city}/{city}_{k:06d}_000000": mask for city in "abc" for k in range(start, start + 20)}
-        for split, start in (("train", 0), ("val", 20))
-    }
-    extra = {"extra": {f"{city}/{city}_{k:06d}_000000": mask for city in "ab" for k in (90, 91)}}
-    return cityscapes_tree(tmp_path / "cities", splits | extra)
+    return three_cities(tmp_path / "cities")
 
 
 @pytest.mark.parametrize("protocol", ["clean", "plop"])

@@ -61,8 +61,8 @@ def compare(
     """Put runs side by side, after their last step; runs of one name are averaged.
 
     ``names`` gives every run a name, by default that of its method. With ``out`` the page comparison.html is written
-    into that folder. Runs of different data or tasks, and a run given twice, are refused; with ``anyway`` a note says
-    so instead.
+    into that folder. Runs of different data, tasks or images, and a run given twice, are refused; with ``anyway`` a
+    note says so instead.
     """
     if isinstance(runs, str | Path) or not runs:
         raise UserError(f"Runs to compare are a list of at least one run folder; found {runs!r}.")

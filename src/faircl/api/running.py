@@ -49,20 +49,23 @@ def evaluate(
     step: int | None = None,
     root: str | Path | None = None,
     convention: str | None = None,
+    images: str | None = None,
     *,
     reporter: Reporter | None = None,
 ) -> list[StepMetrics]:
-    """Evaluate the saved networks of a run again, all steps or one, on the test images.
+    """Evaluate the saved networks of a run again, all steps or one.
 
     ``root`` says where the data folder is now, if it has moved. ``convention`` scores by ``full``, ``plop`` or ``mib``
-    instead of the run's own convention.
+    instead of the run's own convention, ``images`` on the ``test`` or the ``validation`` images instead of its own
+    (``eval.images``).
     """
-    from faircl.config.run import parse_convention
+    from faircl.config.run import parse_convention, parse_images
     from faircl.engine.reevaluate import evaluate_again
 
     folder = run_folder(run)
     by = None if convention is None else parse_convention(convention)
-    return evaluate_again(folder, reporter or _console(), step, None if root is None else Path(root), by)
+    on = None if images is None else parse_images(images)
+    return evaluate_again(folder, reporter or _console(), step, None if root is None else Path(root), by, on)
 
 
 def _train(

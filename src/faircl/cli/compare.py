@@ -25,7 +25,7 @@ def compare(
         Path | None, typer.Option("--page", readable=False, help="Also write comparison.html into this folder.")
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also compare runs of different data or tasks, with a note.")
+        bool, typer.Option("--anyway", help="Also compare runs of different data, tasks or images, with a note.")
     ] = False,
     form: Format = "terminal",
     as_json: Json = False,
@@ -34,7 +34,7 @@ def compare(
 
     A run's label is its method unless one is given. Behind ± is the standard deviation over the runs of a row. From the
     third step on, classes of the first step and all added ones have columns too, headed as in published tables. Runs of
-    different data or tasks are refused.
+    different data or tasks, or evaluated on different images, are refused.
 
     [bold]Examples[/bold]
 

@@ -152,8 +152,8 @@ def check(
             opened.check_split(part)  # a mistyped name is not a fault of the data
     if config.auxiliary_maps("saliency") is not None:
         ConsoleReporter().say("note: saliency maps are not looked at here; training looks at them before it begins")
-    own = [config.validation] if isinstance(config.validation, str) else []
-    report = check_data(opened, split or (config.train, config.test, *own), ConsoleReporter(), images=not masks_only)
+    used = split or (config.train, config.test, *config.validation_splits)
+    report = check_data(opened, used, ConsoleReporter(), images=not masks_only)
     if as_json:
         print_json(report.to_json())
     else:
@@ -220,13 +220,15 @@ def synth(
 
 def _held_out(config: ReaderConfig, scenario: ScenarioConfig, split: str, ids: Sequence[str]) -> int:
     """Return how many of a split's images are validation images; domain protocols choose them for each domain."""
-    from faircl.scenario.validation import held_out_ids
+    from faircl.scenario.validation import held_out_ids, matching_ids
 
-    chosen = config.validation
-    if isinstance(chosen, float):
-        by_class = split == config.train and scenario.protocol in (None, "classes")
-        return len(held_out_ids(ids, chosen, config.validation_seed)) if by_class else 0
-    return len(ids) if chosen == split else 0
+    if split in config.validation_splits:
+        return len(ids)
+    if split != config.train or scenario.protocol not in (None, "classes"):
+        return 0
+    if isinstance(config.validation, float):
+        return len(held_out_ids(ids, config.validation, config.validation_seed))
+    return len(matching_ids(ids, config.validation_patterns))
 
 
 def _steps(data: SegmentationData, scenario: ScenarioConfig) -> dict[int, int] | None:

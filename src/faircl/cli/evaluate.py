@@ -18,6 +18,9 @@ def evaluate(
     convention: Annotated[
         str | None, typer.Option(help="Score by full, plop or mib; otherwise as the run did.", show_default=False)
     ] = None,
+    images: Annotated[
+        str | None, typer.Option(help="Evaluate the test or the validation images; otherwise as the run did.")
+    ] = None,
     form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
@@ -32,6 +35,8 @@ def evaluate(
     faircl eval runs/a runs/b --root /data/moved
 
     faircl eval runs/first --convention plop
+
+    faircl eval runs/chosen --images test
     """
     from faircl.cli.results import evaluated_json, steps_table_of
     from faircl.distributed import init_process_group, rank
@@ -39,7 +44,7 @@ def evaluate(
 
     init_process_group()
     folders = [RunFolder.open(run) for run in runs]  # a mistake in the last one should not cost the others
-    results = [(folder, faircl.evaluate(folder.path, step, root, convention)) for folder in folders]
+    results = [(folder, faircl.evaluate(folder.path, step, root, convention, images)) for folder in folders]
     if rank() > 0:
         return
     if as_json:

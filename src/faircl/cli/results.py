@@ -20,11 +20,15 @@ def run_json(folder: RunFolder) -> dict[str, Any]:
 def evaluated_json(folder: RunFolder, steps: Sequence[StepMetrics]) -> dict[str, Any]:
     """Return evaluations that were made just now."""
     shares = folder.scenario().get("shares", [])
+    return _about(folder) | {"steps": [metrics.to_json() | {"leaked": _leaked(metrics, shares)} for metrics in steps]}
+
+
+def _leaked(metrics: StepMetrics, shares: Sequence[dict[str, float]]) -> float | None:
+    """Return the share of a step's test images that have been trained on; that of validation images is not saved."""
+    if metrics.images != "test":
+        return None
     # A joint run's only step is shown under the task's last number.
-    leaked = [shares[min(metrics.step, len(shares) - 1)]["leaked"] if shares else 0.0 for metrics in steps]
-    return _about(folder) | {
-        "steps": [metrics.to_json() | {"leaked": share} for metrics, share in zip(steps, leaked, strict=True)]
-    }
+    return shares[min(metrics.step, len(shares) - 1)]["leaked"] if shares else 0.0
 
 
 def steps_table(folder: RunFolder) -> Table:
@@ -65,10 +69,11 @@ def worst(step: dict[str, Any]) -> list[Value]:
 
 
 def caption_of(steps: Sequence[dict[str, Any]]) -> str:
-    """Return the unit of the numbers and the conventions by which they were scored."""
+    """Return the unit of the numbers and the conventions and images by which they were scored."""
     # Runs made before there were several conventions do not name theirs.
     by = ", ".join(dict.fromkeys(s.get("convention", "full") for s in steps))
-    return f"IoU in percent, convention {by}"
+    on = ", ".join(dict.fromkeys(s.get("images", "test") for s in steps))
+    return f"IoU in percent, convention {by}{'' if on == 'test' else f', {on} images'}"
 
 
 def _about(folder: RunFolder) -> dict[str, Any]:

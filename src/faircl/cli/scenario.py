@@ -154,8 +154,15 @@ def _some(names: tuple[str, ...]) -> str:
 def _notes(scenario: Scenario, splits: Splits) -> list[str]:
     lines = [f"sha256 {scenario.sha256}"]
     if scenario.validation:
-        left_out = ", left out of training at every step" if splits.validation == splits.train else ""
-        lines.append(f"validation: {len(scenario.validation)} images of split {splits.validation}{left_out}.")
+        parts = (splits.validation or "").split("+")
+        if splits.validation == splits.train:
+            left_out = ", left out of training at every step"
+        elif set(splits.train.split("+")) <= set(parts):
+            left_out = f", those of {splits.train} left out of training at every step"
+        else:
+            left_out = ""
+        of = f"split {splits.validation}" if len(parts) == 1 else f"splits {' and '.join(parts)}"
+        lines.append(f"validation: {len(scenario.validation)} images of {of}{left_out}.")
     if scenario.background_absent:
         lines.append("note: no test image shows background, so it is scored at no step.")
     if worst := max(step.leaked for step in scenario.steps):

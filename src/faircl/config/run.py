@@ -29,7 +29,7 @@ from faircl.effects import Effect
 from faircl.errors import UserError, listed, unknown_name
 from faircl.readers.base import ReaderConfig
 from faircl.registry import METHODS, MODELS, READERS, Registry
-from faircl.scenario.conventions import CONVENTIONS, ConventionName
+from faircl.scenario.conventions import CONVENTIONS, EVALUATED_IMAGES, ConventionName, EvaluatedImages
 from faircl.validation import explain
 
 
@@ -113,6 +113,11 @@ def _validated(tree: Mapping[str, Any]) -> RunConfig:
             f"train.validate_every is {config.train.validate_every:g}, but there are no validation images; set "
             "data.validation to a split, or to a share of the training images, as in data.validation=0.1."
         )
+    if config.eval.images == "validation" and config.data.validation is None:
+        raise UserError(
+            "eval.images is validation, but there are no validation images; set data.validation to a split, or to a "
+            "share of the training images, as in data.validation=0.1."
+        )
     return config
 
 
@@ -136,6 +141,13 @@ def parse_convention(name: str) -> ConventionName:
     """Return the name of an evaluation convention; any other name is an error that lists them."""
     if name not in CONVENTIONS:
         raise unknown_name("evaluation convention", name, CONVENTIONS)
+    return name
+
+
+def parse_images(name: str) -> EvaluatedImages:
+    """Return which images to evaluate, test or validation; any other name is an error."""
+    if name not in EVALUATED_IMAGES:
+        raise unknown_name("kind of images to evaluate", name, EVALUATED_IMAGES)
     return name
 
 

@@ -162,6 +162,11 @@ class TrainConfig(Section):
 class EvalConfig(Section):
     """Evaluation after every step."""
 
+    images: Annotated[Literal["test", "validation"], Effect.EVALUATION] = Field(
+        "test",
+        description="what a step is evaluated on: the test images, or, to choose settings without them, the "
+        "validation images ('faircl eval RUN --images test' scores the saved steps later)",
+    )
     convention: Annotated[Literal["full", "plop", "mib"], Effect.EVALUATION] = Field(
         "full",
         description="what is scored: every pixel at the image's own size (full), or as published tables do after PLOP "
@@ -172,7 +177,7 @@ class EvalConfig(Section):
     )
     batch: Annotated[int, Effect.NONE] = Field(16, ge=1, description="images of one size evaluated together")
     examples: Annotated[int, Effect.EVALUATION] = Field(
-        4, ge=0, description="test images kept with their predictions for the report"
+        4, ge=0, description="evaluated images kept with their predictions for the report"
     )
 
 

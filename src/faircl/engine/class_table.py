@@ -29,15 +29,16 @@ def class_table(step: int, record: Record, before: Sequence[Record]) -> str:
         Column("learned at"),
         Column("IoU", 1),
         Column("change", 1),
-        Column("test pixels", 1, kind="percent"),
+        Column(f"{record.get('images', 'test')} pixels", 1, kind="percent"),
     ]
     table = Table(
         columns,
         [[row["name"], row["learned_at"], row["iou"], _change(row, last), row["pixels"] / pixels] for row in listed],
         caption=f"the {WORST} worst; {len(rows) - WORST} more in metrics.csv" if len(listed) < len(rows) else "",
     )
+    on = "" if record.get("images", "test") == "test" else f", {record['images']} images"
     means = [f"{group} {show(value, 1)}" for group, value in record["miou"].items() if value is not None]
-    return f"{table.plain()}after step {step}: {', '.join(means)}, STD {show(record['std'], 1)} (IoU in percent)"
+    return f"{table.plain()}after step {step}: {', '.join(means)}, STD {show(record['std'], 1)} (IoU in percent{on})"
 
 
 def _iou(row: Record) -> float:

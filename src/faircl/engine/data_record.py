@@ -31,7 +31,9 @@ def unchanged_data(out: Path, plan: Plan, reporter: Reporter) -> DataDigests:
     return now
 
 
-def note_changed_images(run: Path, data: SegmentationData, split: str, index: LabelIndex, reporter: Reporter) -> None:
+def note_changed_images(
+    run: Path, data: SegmentationData, split: str, index: LabelIndex, reporter: Reporter, kind: str = "test"
+) -> None:
     """Say which of the indexed images are not as they were when a run was begun; images new since then are not told."""
     before = _read(run)
     if before is None or split not in before.splits:
@@ -40,7 +42,7 @@ def note_changed_images(run: Path, data: SegmentationData, split: str, index: La
     both = before.splits[split].keys() & now.splits[split].keys()
     old, new = (DataDigests(before.kind, {split: {id: one.splits[split][id] for id in both}}) for one in (before, now))
     if changes := describe_changes(old, new, data):
-        reporter.say(f"note: the test data have changed since {run} was begun: {changes}")
+        reporter.say(f"note: the {kind} data have changed since {run} was begun: {changes}")
 
 
 def _read(run: Path) -> DataDigests | None:

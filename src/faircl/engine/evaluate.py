@@ -20,6 +20,7 @@ from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.scenario import FULL, Convention, Scenario
+from faircl.scenario.conventions import EvaluatedImages
 from faircl.upsampling import upsampled_argmax
 
 
@@ -43,11 +44,13 @@ def evaluate(
     workers: int,
     reporter: Reporter,
     label: str | None = None,
+    kind: EvaluatedImages = "test",
 ) -> StepMetrics:
     """Evaluate all classes learned up to a step on the step's test images.
 
-    ``size`` is the side of the centre crop, for conventions that crop. Every process evaluates its share of the
-    images and returns the metrics of all of them.
+    ``size`` is the side of the centre crop, for conventions that crop; ``kind`` says whether the scenario's test images
+    are such, or validation images in their place. Every process evaluates its share of the images and returns the
+    metrics of all of them.
     """
     channels = scenario.channels(step)
     confusion = ConfusionMatrix(channels, model.mean.device)
@@ -72,6 +75,7 @@ def evaluate(
         background=scenario.background,
         background_absent=scenario.background_absent,
         convention=convention.name,
+        images=kind,
     )
 
 

@@ -41,7 +41,8 @@ def _data(plan: Plan) -> str:
     root = getattr(config, "root", None)
     validation = "" if plan.validation is None else f", {len(plan.validation.index.ids):,} validation"
     images = f"{len(train):,} training{validation} and {len(test):,} test images"
-    return f"{config.name}{f' {root}' if root else ''}, {images}"
+    evaluated = ", evaluated on the validation images" if plan.config.eval.images == "validation" else ""
+    return f"{config.name}{f' {root}' if root else ''}, {images}{evaluated}"
 
 
 def _classes(plan: Plan) -> str:

@@ -38,6 +38,13 @@ class Plan:
     test_index: LabelIndex
     validation: Validation | None = None
 
+    @property
+    def evaluated(self) -> tuple[Scenario, str]:
+        """The scenario and the split whose test images every step is evaluated on, by ``eval.images``."""
+        if self.config.eval.images == "validation" and self.validation is not None:
+            return self.validation.scenario, self.validation.split
+        return self.scenario, self.splits.test
+
     def describe_step(self, step: int) -> str:
         """Return the domains or classes that a step adds, its number of images and the size of its replay memory."""
         added = self.scenario.steps[step]

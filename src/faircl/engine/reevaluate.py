@@ -19,13 +19,14 @@ from faircl.metrics import StepMetrics
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.readers.base import FileConfig, ReaderConfig
+from faircl.registry import is_joint
 from faircl.runs.checkpoint import load_step
 from faircl.runs.folder import RunFolder
 from faircl.scenario import CONVENTIONS, Convention, Scenario
 from faircl.scenario.class_steps import with_test_images
-from faircl.scenario.conventions import ConventionName
+from faircl.scenario.conventions import ConventionName, EvaluatedImages
 from faircl.scenario.division import find_splits
-from faircl.scenario.from_config import warn_of_leaks
+from faircl.scenario.from_config import make_scenario, warn_of_leaks
 
 
 def evaluate_again(
@@ -34,11 +35,12 @@ def evaluate_again(
     step: int | None = None,
     root: Path | None = None,
     convention: ConventionName | None = None,
+    images: EvaluatedImages | None = None,
 ) -> list[StepMetrics]:
     """Load and evaluate all saved steps, or one of them.
 
-    ``root`` is the data folder if it has moved; ``convention`` replaces the run's own. Under torchrun every process
-    makes the same call and returns the same metrics.
+    ``root`` is the data folder if it has moved; ``convention`` and ``images`` replace the run's own. Under torchrun
+    every process makes the same call and returns the same metrics.
     """
     init_process_group()
     reporter = rank_zero_reporter(reporter)
@@ -50,9 +52,14 @@ def evaluate_again(
     steps = saved_steps(folder, step)
     data = config.data.open()
     chosen = CONVENTIONS[convention or config.eval.convention]
-    scenario = _scenario(folder, data, config.data, chosen, reporter)
-    split = find_splits(config.data, scenario.protocol).test
-    warn_of_leaks(scenario, reporter)
+    kind = images or config.eval.images
+    _check_classes(folder, data)
+    if kind == "validation":
+        scenario, split = _validation(folder, data, config, chosen, reporter)
+    else:
+        scenario = _scenario(folder, data, config.data, chosen, reporter)
+        split = find_splits(config.data, scenario.protocol).test
+        warn_of_leaks(scenario, reporter)
     found = []
     with process_settings(config.train):
         # The device need not be that of training; the precision is that of the saved weights.
@@ -69,6 +76,7 @@ def evaluate_again(
                 batch=config.eval.batch,
                 workers=config.train.workers,
                 reporter=reporter,
+                kind=kind,
             )
             found.append(metrics)
     return found
@@ -102,16 +110,45 @@ def load_network(folder: RunFolder, config: RunConfig, step: int) -> Segmenter:
     return model
 
 
+def _check_classes(folder: RunFolder, data: SegmentationData) -> None:
+    expected = folder.load_scenario().classes
+    if data.classes.names != expected.names or data.classes.background != expected.background:
+        raise UserError(
+            f"The data's classes are not those that {folder.path} was trained on: found "
+            f"{listed(data.classes.names)}; expected {listed(expected.names)}."
+        )
+
+
+def _validation(
+    folder: RunFolder, data: SegmentationData, config: RunConfig, convention: Convention, reporter: Reporter
+) -> tuple[Scenario, str]:
+    """Return the run's scenario with validation images in place of test images, and their split."""
+    if config.data.validation is None:
+        raise UserError(f"The run {folder.path} has no validation images; leave --images validation out.")
+    make = partial(
+        make_scenario,
+        data,
+        config.data,
+        config.scenario,
+        reporter,
+        convention=convention.name,
+        joint=is_joint(config.method.name),
+    )
+    made = on_rank_zero(make).validation
+    if made is None or made.scenario.validation != folder.load_scenario().validation:
+        raise UserError(
+            f"The validation images of {folder.path} are not those that the data has now, some of which it may have "
+            "been trained on; give the folder that holds the same images with --root."
+        )
+    on_rank_zero(partial(note_changed_images, folder.path, data, made.split, made.index, reporter, "validation"))
+    return made.scenario, made.split
+
+
 def _scenario(
     folder: RunFolder, data: SegmentationData, reader: ReaderConfig, convention: Convention, reporter: Reporter
 ) -> Scenario:
     """Return the run's scenario with the test images that the data has now; training images are not read."""
     scenario = folder.load_scenario()
-    if data.classes.names != scenario.classes.names or data.classes.background != scenario.classes.background:
-        raise UserError(
-            f"The data's classes are not those that {folder.path} was trained on: found "
-            f"{listed(data.classes.names)}; expected {listed(scenario.classes.names)}."
-        )
     split, ids = find_splits(reader, scenario.protocol).test, None
     if scenario.by_domain:
         _check_test_images(folder, scenario, data, split)

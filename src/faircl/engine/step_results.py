@@ -39,30 +39,33 @@ def check_finite(model: Segmenter, step: int) -> None:
 def evaluation_record(plan: Plan, model: Segmenter, step: int, records: list[Record], reporter: Reporter) -> Record:
     """Evaluate a step; return its record, with forgetting and averages over the steps in ``records`` before it."""
     config = plan.config
+    scenario, split = plan.evaluated
     metrics = evaluate(
         model,
         plan.data,
-        plan.splits.test,
-        plan.scenario,
+        split,
+        scenario,
         step,
         convention=CONVENTIONS[config.eval.convention],
         size=config.eval.size,
         batch=config.eval.batch,
         workers=config.train.workers,
         reporter=reporter,
+        kind=config.eval.images,
     )
     history = [*step_metrics(records), metrics]
     record = {"kind": "eval", **metrics.to_json(), **forgetting(history).to_json()}
-    record["leaked"] = plan.scenario.steps[step].leaked
+    record["leaked"] = scenario.steps[step].leaked
     return record | {"average_over_steps": average_over_steps(history)}
 
 
 def write_step(plan: Plan, model: Segmenter, method: Method, folder: RunFolder, step: int) -> None:
     """Save a step: network, method state, the replay memory of the next step, and predictions for example images."""
-    # Every step predicts the same images, those that step 0 is tested on, so that predictions can be compared.
-    ids = plan.scenario.steps[0].test_images[: plan.config.eval.examples]
-    _write_example_images(plan, folder, ids)
-    examples = predict_masks(model, plan.data, plan.splits.test, ids, plan.scenario)
+    # Every step predicts the same images, those that step 0 is evaluated on, so that predictions can be compared.
+    scenario, split = plan.evaluated
+    ids = scenario.steps[0].test_images[: plan.config.eval.examples]
+    _write_example_images(plan, folder, split, ids)
+    examples = predict_masks(model, plan.data, split, ids, scenario)
     folder.write_step(step, partial(_save, plan=plan, model=model, method=method, step=step, examples=examples))
 
 
@@ -72,12 +75,12 @@ def write_results(folder: RunFolder, records: list[Record]) -> None:
     write_run_page(folder.path)
 
 
-def _write_example_images(plan: Plan, folder: RunFolder, ids: Sequence[str]) -> None:
+def _write_example_images(plan: Plan, folder: RunFolder, split: str, ids: Sequence[str]) -> None:
     path = folder.path / "examples"
     with writing(path):
         path.mkdir(exist_ok=True)
         for k, id in enumerate(ids):
-            sample = plan.data.read(plan.splits.test, id)
+            sample = plan.data.read(split, id)
             Pillow.fromarray(sample.image).save(path / f"{k}.image.png")
             write_mask(path / f"{k}.truth.png", sample.mask, palette_of(plan.scenario.colours))
 

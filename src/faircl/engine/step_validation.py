@@ -24,7 +24,8 @@ class StepValidation:
     """Validates a step every ``train.validate_every`` epochs and after its last update.
 
     The score is the mean IoU over all classes learned so far. With ``train.keep: best`` the weights and the method's
-    state with the best score are kept, in memory and in checkpoints. Without validation images nothing is done.
+    state with the best score are kept, in memory and in checkpoints. Without validation images nothing is done, nor
+    with ``eval.images: validation`` and nothing to choose: then the evaluation of the step has the same scores.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class StepValidation:
         """Whether the step is validated after this update."""
         if self.plan.validation is None:
             return False
-        return iteration == self.iterations or (self.config.validate_every > 0 and iteration % self.every == 0)
+        if self.config.validate_every == 0:
+            return iteration == self.iterations and self.plan.config.eval.images != "validation"
+        return iteration == self.iterations or iteration % self.every == 0
 
     @property
     def ended(self) -> bool:
@@ -73,6 +76,7 @@ class StepValidation:
                 workers=self.config.workers,
                 reporter=self.reporter,
                 label=f"step {self.step} validate",
+                kind="validation",
             )
         at = {"kind": "validation", "step": self.step, "iteration": iteration, "iterations": self.iterations}
         self.log.append(metrics.to_json() | at)

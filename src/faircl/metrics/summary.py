@@ -57,6 +57,7 @@ class StepMetrics:
     - rarest_third, frequent_third: mean IoU of the ⌊N/3⌋ (at least one) of the N present classes with fewest and
       with most truth pixels; never the background.
     - convention: name of the evaluation convention by which pixels were counted.
+    - images: which images were evaluated, "test" or "validation".
     """
 
     step: int
@@ -70,6 +71,7 @@ class StepMetrics:
     pixel_accuracy: float
     mean_accuracy: float
     convention: str = "full"
+    images: str = "test"
 
     @property
     def worst(self) -> ClassMetrics | None:
@@ -129,6 +131,7 @@ class StepMetrics:
             "mean_accuracy": self.mean_accuracy,
             "background": self.background,
             "convention": self.convention,
+            "images": self.images,
         }
         plain: dict[str, Any] = nan_to_none(out)
         return plain
@@ -153,8 +156,9 @@ class StepMetrics:
         )
         numbers = ("gap", "error_gap", "rarest_third", "frequent_third", "pixel_accuracy", "mean_accuracy")
         measured = {key: _number(data[key]) for key in numbers}
-        convention = data.get("convention", "full")
-        return cls(data["step"], data["background"], classes, groups, **measured, convention=convention)
+        # Records of earlier versions name neither.
+        convention, images = data.get("convention", "full"), data.get("images", "test")
+        return cls(data["step"], data["background"], classes, groups, **measured, convention=convention, images=images)
 
 
 def summarise(
@@ -167,6 +171,7 @@ def summarise(
     background: bool,
     background_absent: bool = False,
     convention: str = "full",
+    images: str = "test",
 ) -> StepMetrics:
     """Reduce a confusion matrix to the metrics of a step.
 
@@ -211,6 +216,7 @@ def summarise(
         pixel_accuracy=100 * int(counts.trace()) / total if total else math.nan,
         mean_accuracy=100 - mean(misses),
         convention=convention,
+        images=images,
     )
 
 

@@ -29,8 +29,10 @@ class ReaderConfig(BaseModel):
     name: str
     train: str = Field("train", description="split to train on")
     test: str = Field("test", description="split to evaluate on")
-    validation: str | float | None = Field(
-        None, description="split of validation images, or a share of the training images to leave out; unset: none"
+    validation: str | float | tuple[str, ...] | None = Field(
+        None,
+        description="validation images: a split, a share of the training images to leave out, a pattern of ids of "
+        "training images to leave out (site-3/*), or a list of splits and patterns; unset: none",
     )
     validation_seed: NonNegativeInt = Field(0, description="seed of the share of validation images")
     digest: Annotated[DigestKind, Effect.NONE] = Field(
@@ -39,10 +41,33 @@ class ReaderConfig(BaseModel):
 
     @field_validator("validation")
     @classmethod
-    def _split_or_share(cls, validation: str | float | None) -> str | float | None:
-        if validation == "" or (isinstance(validation, float) and not 0 < validation < 1):
-            raise ValueError(f"expected a split, or a share between 0 and 1, found {validation!r}")
+    def _splits_or_share(cls, validation: str | float | tuple[str, ...] | None) -> str | float | tuple[str, ...] | None:
+        if isinstance(validation, float):
+            valid = 0 < validation < 1
+        else:
+            valid = validation is None or (len(validation) > 0 and "" not in tuple(validation))
+        if not valid:
+            raise ValueError(
+                "expected a split, a share between 0 and 1, a pattern of training ids, or a list of splits and "
+                f"patterns, found {validation!r}"
+            )
         return validation
+
+    @property
+    def validation_splits(self) -> tuple[str, ...]:
+        """Splits whose images are all validation images."""
+        return tuple(entry for entry in self._validation_entries if not _is_pattern(entry))
+
+    @property
+    def validation_patterns(self) -> tuple[str, ...]:
+        """Patterns of the ids of training images that are validation images instead."""
+        return tuple(filter(_is_pattern, self._validation_entries))
+
+    @property
+    def _validation_entries(self) -> tuple[str, ...]:
+        if self.validation is None or isinstance(self.validation, float):
+            return ()
+        return (self.validation,) if isinstance(self.validation, str) else tuple(dict.fromkeys(self.validation))
 
     def open(self) -> SegmentationData:
         """Open the data; raise UserError if it is missing."""
@@ -55,6 +80,10 @@ class ReaderConfig(BaseModel):
     def auxiliary_maps(self, name: str | None) -> AuxiliaryMaps | None:
         """Return the auxiliary maps of a name for the training images, where there are any."""
         return None
+
+
+def _is_pattern(entry: str) -> bool:
+    return any(sign in entry for sign in "*?[")
 
 
 class FileConfig(ReaderConfig):

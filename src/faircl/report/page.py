@@ -119,9 +119,12 @@ def run_summary(run: Run) -> str:
         text.append(f"Since their best step the old classes have {verb} {show(abs(lost), 1)} points on average")
     if len(run.steps) > 1 and not math.isnan(run.average):
         text.append(f"Averaged over the steps, the mean IoU is {_percent(run.average)}")
-    text.append(f"Scored by the convention {final.convention}")
+    on = " on the validation images" if final.images == "validation" else ""
+    text.append(f"Scored by the convention {final.convention}{on}")
     if run.leaked > 0:
-        text.append(f"Note that {_percent(100 * run.leaked)} of the last step's test images have been trained on")
+        text.append(
+            f"Note that {_percent(100 * run.leaked)} of the last step's {final.images} images have been trained on"
+        )
     return ". ".join(text) + "."
 
 

@@ -45,7 +45,7 @@ def class_table(run: Run) -> Table:
         train = run.train_pixels.get(c.id)
         rows.append([c.name, c.learned_at, train, c.pixels, *history, c.error_rate, lost[c.name]])
     after = [Column(f"IoU after step {metrics.step}") for metrics in run.steps]
-    head = (Column("Class"), Column("Learned at"), Column("Training pixels"), Column("Test pixels"))
+    head = (Column("Class"), Column("Learned at"), Column("Training pixels"), _pixels(run))
     return Table([*head, *after, Column("Error rate"), Column("Forgetting")], rows)
 
 
@@ -78,8 +78,12 @@ def class_comparison_table(runs: Sequence[tuple[str, Run]]) -> Table:
     known = {c.id: c for _, run in reversed(runs) for c in run.final.classes}
     ious = [{c.id: c.iou for c in run.final.classes} for _, run in runs]
     rows: list[list[Value]] = [[c.name, c.pixels, *(iou.get(c.id) for iou in ious)] for c in known.values()]
-    columns = [Column("Class"), Column("Test pixels"), *(Column(label, best="max") for label, _ in runs)]
+    columns = [Column("Class"), _pixels(runs[0][1]), *(Column(label, best="max") for label, _ in runs)]
     return Table(columns, rows, best_by_row=True)
+
+
+def _pixels(run: Run) -> Column:
+    return Column(f"{run.final.images.capitalize()} pixels")
 
 
 def _measures(metrics: StepMetrics) -> list[Value]:

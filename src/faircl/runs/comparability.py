@@ -17,7 +17,7 @@ Not the sha256 of the whole scenario: joint training has steps of its own, and i
 
 
 def comparison_obstacles(runs: Sequence[Run]) -> list[str]:
-    """Say why numbers of runs must not be put side by side: a run given twice, other data, task or last step."""
+    """Say why numbers of runs must not be put side by side: a run given twice, other data, task, images or step."""
     found = []
     for one, other in combinations(runs, 2):
         if one.folder.resolve() == other.folder.resolve():
@@ -31,6 +31,13 @@ def comparison_obstacles(runs: Sequence[Run]) -> list[str]:
                 values = "" if word == "data" else f" ({expected} and {value})"
                 found.append(f"{first.folder} and {run.folder} differ in {word}{values}")
                 break
+    for run in runs:
+        if run.final.images != first.final.images:
+            found.append(
+                f"{first.folder} and {run.folder} were evaluated on other images ({first.final.images} and "
+                f"{run.final.images} images)"
+            )
+            break
     for run in runs:
         if run.final.step != first.final.step:
             steps = f"{first.final.step} and {run.final.step}"

@@ -19,6 +19,7 @@ from faircl.runs.reading import (
     ENVIRONMENT,
     METRICS,
     SCENARIO,
+    Record,
     TrainRecord,
     evaluations,
     read_config,
@@ -46,6 +47,8 @@ class Run:
     steps: tuple[StepMetrics, ...] = field(repr=False)
     images_per_second: dict[int, float] = field(repr=False)
     training: tuple[TrainRecord, ...] = field(repr=False)
+    leaked: float = field(default=0.0, repr=False)
+    """Share of the images that the last step was evaluated on that have been trained on."""
 
     @cached_property
     def config(self) -> RunConfig:
@@ -104,12 +107,6 @@ class Run:
         words = (self._named("data"), short_task(str(scenario.get("task") or "")), setting)
         return " ".join(word for word in words if word) or self.folder.name
 
-    @property
-    def leaked(self) -> float:
-        """Share of the test images of the last evaluated step that have been trained on."""
-        shares = self.scenario_tree.get("shares", [])[: len(self.steps)]
-        return float(shares[-1]["leaked"]) if shares else 0.0
-
     def predictions(self, example: int) -> dict[int, Path]:
         """Step to the file of its prediction for an example, where there is one."""
         folders = [p for p in sorted((self.folder / "steps").glob("*")) if p.name.isdecimal()]
@@ -147,7 +144,14 @@ def load_run(folder: Path) -> Run:
         steps=tuple(step_metrics(records)),
         images_per_second={step: float(speed) for step, speed in speeds.items() if speed},
         training=tuple(train_records(records)),
+        leaked=_leaked(list(evaluated.values()), _optional_json(folder / SCENARIO)),
     )
+
+
+def _leaked(evaluated: list[Record], scenario: dict[str, Any]) -> float:
+    """Return the leaked share of the last evaluation; records of earlier versions leave it to the scenario."""
+    shares = scenario.get("shares", [])[: len(evaluated)]
+    return float(evaluated[-1].get("leaked", shares[-1]["leaked"] if shares else 0.0))
 
 
 def _optional_json(path: Path) -> dict[str, Any]:

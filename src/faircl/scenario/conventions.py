@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 ConventionName = Literal["full", "plop", "mib"]
+EvaluatedImages = Literal["test", "validation"]
+EVALUATED_IMAGES: tuple[EvaluatedImages, ...] = ("test", "validation")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Splits(NamedTuple):
-    """The splits of training, test and validation images; validation images may be of the training split, or none."""
+    """The splits of training, test and validation images.
+
+    ``validation`` may be the training split or join it to others (``val+train``), where training images are held out.
+    """
 
     train: str
     test: str
@@ -49,6 +52,11 @@ def divide(data: SegmentationData, reader: ReaderConfig, config: ScenarioConfig,
     """Find splits and steps; a UserError where a split is missing, or where the task is or does not fit the data."""
     protocol = find_protocol(data, config)
     splits = find_splits(reader, protocol)
+    if splits.validation not in (None, splits.train, *reader.validation_splits) and not isinstance(data, FileData):
+        raise UserError(
+            f"data.validation takes images of several splits ({splits.validation}), which only image files can be "
+            f"read from; name one split, or patterns of training ids alone."
+        )
     if protocol == "classes":
         for split in splits.names:
             data.ids(split)
@@ -88,13 +96,17 @@ def find_splits(reader: ReaderConfig, protocol: Protocol) -> Splits:
     """Return the splits of a run's images; under a domain protocol training and test images are one pool."""
     pool = reader.train if reader.train == reader.test else f"{reader.train}+{reader.test}"
     train, test = (reader.train, reader.test) if protocol == "classes" else (pool, pool)
-    if isinstance(reader.validation, str) and reader.validation in (reader.train, train):
+    if trained := {reader.train, train} & set(reader.validation_splits):
         raise UserError(
-            f"data.validation names split '{reader.validation}', which is trained on; name another split, or give a "
-            "share of the training images, as in data.validation=0.1."
+            f"data.validation names split '{min(trained)}', which is trained on; name another split, or say which of "
+            "its images to leave out: a share, as in data.validation=0.1, or a pattern of their ids, as in "
+            "data.validation='site-3/*'."
         )
-    own = reader.validation if isinstance(reader.validation, str) else train
-    return Splits(train, test, None if reader.validation is None else own)
+    if reader.validation is None:
+        return Splits(train, test)
+    held_out = [train] if isinstance(reader.validation, float) or reader.validation_patterns else []
+    parts = [part for split in (*reader.validation_splits, *held_out) for part in split.split("+")]
+    return Splits(train, test, "+".join(dict.fromkeys(parts)))
 
 
 def order_domains(found: Sequence[str], published: tuple[str, ...]) -> list[str]:

@@ -22,8 +22,10 @@ from faircl.scenario.tasks import canonical
 from faircl.scenario.validation import (
     Validation,
     check_classes_remain,
+    check_images_remain,
     held_out_ids,
     held_out_of_domains,
+    matching_ids,
     of_class_steps,
     of_domain_steps,
     warn_of_shared_images,
@@ -76,8 +78,11 @@ def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter
     """Report the files of each split that belong to none of its images."""
     if not isinstance(data, FileData):
         return
+    told: set[str] = set()
     for split in dict.fromkeys(splits):
-        if skipped := data.skipped(split):
+        # Validation images may be of a joined split, whose parts come on their own too.
+        if skipped := [file for file in data.skipped(split) if file not in told]:
+            told |= set(skipped)
             more = ", …" if len(skipped) > 3 else ""
             count = "1 file" if len(skipped) == 1 else f"{len(skipped)} files"
             reporter.say(
@@ -130,12 +135,16 @@ def _make_class_scenario(
         reporter.say(f"warning: {suspicion}")
     if splits.validation is None or reader.validation is None:
         return IndexedScenario(scenario, splits, train, test)
-    if isinstance(reader.validation, str):
-        index = index_labels(data, splits.validation, reporter, cache)
+    if isinstance(reader.validation, float):
+        held_out = held_out_ids(train.ids, reader.validation, reader.validation_seed)
+        advice = "choose a smaller share or another data.validation_seed"
     else:
-        held_out = set(held_out_ids(train.ids, reader.validation, reader.validation_seed))
-        check_classes_remain(scenario, train, held_out)
-        index, train = train.select(held_out), train.select(set(train.ids) - held_out)
+        held_out = matching_ids(train.ids, reader.validation_patterns)
+        advice = "choose narrower patterns"
+    index = _validation_index(data, reader, splits, train, held_out, reporter, cache)
+    if held_out:
+        check_classes_remain(scenario, train, held_out, advice)
+        train = train.select(set(train.ids) - set(held_out))
         scenario = build(train=train)
     validation = of_class_steps(scenario, splits.validation, train, index, CONVENTIONS[convention])
     return IndexedScenario(scenario, splits, train, test, validation)
@@ -166,15 +175,34 @@ def _make_domain_scenario(
     scenario = build()
     if splits.validation is None or reader.validation is None:
         return IndexedScenario(scenario, splits, index, index)
-    if isinstance(reader.validation, str):
-        own = index_labels(data, splits.validation, reporter, cache)
+    trained = {id for step in scenario.steps for id in step.images}
+    of_trained = {id: name for id, name in zip(index.ids, divided.image_domains, strict=True) if id in trained}
+    if isinstance(reader.validation, float):
+        held_out = held_out_of_domains(of_trained, reader.validation, reader.validation_seed)
     else:
-        trained = {id for step in scenario.steps for id in step.images}
-        pairs = zip(index.ids, divided.image_domains, strict=True)
-        of_trained = {id: domain for id, domain in pairs if id in trained}
-        held_out = set(held_out_of_domains(of_trained, reader.validation, reader.validation_seed))
-        scenario, own = build(left_out=held_out), index.select(held_out)
+        held_out = matching_ids(of_trained, reader.validation_patterns)
+        check_images_remain(scenario, held_out)
+    own = _validation_index(data, reader, splits, index, held_out, reporter, cache)
+    if held_out:
+        scenario = build(left_out=held_out)
     assert isinstance(data, FileData), "divide refuses domains of other data"
     of_own = {id: data.domain(splits.validation, id) for id in own.ids}
     validation = of_domain_steps(scenario, splits.validation, index, own, of_own)
     return IndexedScenario(scenario, splits, index, index, validation)
+
+
+def _validation_index(
+    data: SegmentationData,
+    reader: ReaderConfig,
+    splits: Splits,
+    train: LabelIndex,
+    held_out: Sequence[str],
+    reporter: Reporter,
+    cache: bool,
+) -> LabelIndex:
+    """Count the validation images: those of the splits that are named for it, then the training images held out."""
+    assert splits.validation is not None
+    if splits.validation == splits.train:
+        return train.select(held_out)
+    named = [id for split in reader.validation_splits for id in data.ids(split)]
+    return index_labels(data, splits.validation, reporter, cache, list(dict.fromkeys((*named, *held_out))))

@@ -1,10 +1,11 @@
-"""Validation images: those of a split of their own, or a share of the training images that no step trains on."""
+"""Validation images: those of splits of their own, and training images that no step trains on: a share, or by name."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from faircl.data.label_index import LabelIndex
 from faircl.errors import UserError
@@ -50,7 +51,27 @@ def held_out_of_domains(domains: Mapping[str, str], share: float, seed: int) -> 
     return tuple(chosen)
 
 
-def check_classes_remain(scenario: Scenario, train: LabelIndex, held_out: Collection[str]) -> None:
+def matching_ids(ids: Collection[str], patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids that match a pattern, in order; * and ? also stand for the / between folder and name.
+
+    A UserError if a pattern matches no id, or if all of them together match every id.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(id, pattern) for id in ids):
+            raise UserError(
+                f"data.validation: pattern '{pattern}' matches none of the {len(ids)} training images; their ids are "
+                f"like '{min(ids)}' and '{max(ids)}'."
+            )
+    chosen = tuple(id for id in ids if any(fnmatchcase(id, pattern) for pattern in patterns))
+    if len(chosen) == len(ids):
+        raise UserError(
+            f"data.validation: {' and '.join(patterns)} match all {len(ids)} training images, so that none is left to "
+            "train on; choose narrower patterns."
+        )
+    return chosen
+
+
+def check_classes_remain(scenario: Scenario, train: LabelIndex, held_out: Collection[str], advice: str) -> None:
     """Raise a UserError if a step of class increments would be left without an image of one of its classes."""
     rows = {id: row for row, id in enumerate(train.ids) if id not in held_out}
     for t, step in enumerate(scenario.steps):
@@ -58,7 +79,17 @@ def check_classes_remain(scenario: Scenario, train: LabelIndex, held_out: Collec
         if lost := [scenario.classes.names[i] for i in step.classes if not left[:, i].any()]:
             raise UserError(
                 f"data.validation holds out {len(held_out)} of {len(train.ids)} training images, which leaves step {t} "
-                f"none with {', '.join(lost)}; choose a smaller share or another data.validation_seed."
+                f"none with {', '.join(lost)}; {advice}."
+            )
+
+
+def check_images_remain(scenario: Scenario, held_out: Collection[str]) -> None:
+    """Raise a UserError if a step of domain increments would be left without an image."""
+    for t, step in enumerate(scenario.steps):
+        if set(step.images) <= set(held_out):
+            raise UserError(
+                f"data.validation holds out all {len(step.images)} training images of step {t} "
+                f"({', '.join(step.domains)}); choose narrower patterns, or leave the domain out of scenario.task."
             )
 
 
