@@ -143,6 +143,14 @@ class PrototypeBank(nn.Module):
             fresh = torch.ones_like(self.ready) if first else ~self.ready
             self._move(~self.frozen & (self.filled > 0), fresh)
 
+    def recent(self, turn: int, count: int) -> tuple[Tensor, Tensor]:
+        """Return features of the queues of the n moving classes (n, count, D), in turn, and how full these are (n,).
+
+        Where a queue is empty the features are meaningless.
+        """
+        filled = self.filled[self.moving]
+        return self.queue[self.moving[:, None], in_turn(filled, turn, count)], filled
+
     def finish_step(self) -> None:
         """Set prototypes that have features but no value yet to their mean; free the queues."""
         self._move(~self.ready & (self.filled > 0), ~self.ready)
@@ -158,6 +166,12 @@ class PrototypeBank(nn.Module):
         target = torch.where(fresh[:, None], mean, moved)
         self.prototypes = torch.where(moving[:, None], target, self.prototypes)
         self.ready = self.ready | moving
+
+
+def in_turn(filled: Tensor, turn: int, count: int) -> Tensor:
+    """Return which ``count`` of ``filled`` (n,) features come next at a turn, (n, count); the first follow the last."""
+    place = turn * count + torch.arange(count, device=filled.device)
+    return place % filled.clamp_min(1)[:, None]
 
 
 def _rows(features: Tensor, pixels: Tensor) -> Tensor:

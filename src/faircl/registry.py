@@ -103,6 +103,7 @@ METHODS = Registry(
         "ssul-m": "faircl.methods.ssul:SSULM",
         "sdr": "faircl.methods.sdr:SDR",
         "faircl": "faircl.methods.faircl:FairCL",
+        "faircl-paper": "faircl.methods.faircl:FairCLPaper",
     },
 )
 MODELS = Registry(

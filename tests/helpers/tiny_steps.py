@@ -47,11 +47,14 @@ class World:
         return self.truth.where(visible, self.unlabelled).masked_fill(self.void, IGNORE)
 
     def context(self, step, model):
-        def scan():
-            for k in range(0, IMAGES, 2):
-                with torch.no_grad():
-                    output = model(self.image[k : k + 2])
-                yield ScannedBatch([str(k), str(k + 1)], self.labels(step)[k : k + 2], output)
+        def scan(windows=0, rounds=0):
+            # A fixed window is the whole image, so that all windows of an image are alike.
+            for turn in range(rounds if windows else 1):
+                for k in range(0, IMAGES, 2):
+                    with torch.no_grad():
+                        output = model(self.image[k : k + 2])
+                    numbers = torch.tensor([k, k + 1]) * windows + turn if windows else None
+                    yield ScannedBatch([str(k), str(k + 1)], self.labels(step)[k : k + 2], output, numbers)
 
         labels = self.labels(step)
         classes = self.channels[step]
@@ -69,12 +72,14 @@ class World:
             scan=scan,
         )
 
-    def batch(self, step, assigned=None, index=(0, 1), first_draw=0):
+    def batch(self, step, assigned=None, index=(0, 1), first_draw=0, windows=0):
         chosen = list(index)
+        fixed = torch.tensor([[k * windows, 0] for k in chosen]) if windows else None
         masks = None
         if assigned is not None:
             masks = torch.stack([torch.from_numpy(assigned[str(k)].astype("int64")) for k in chosen])
-        return Batch(self.image[chosen], self.labels(step)[chosen], masks, first_draw + torch.arange(len(chosen)))
+        draws = first_draw + torch.arange(len(chosen))
+        return Batch(self.image[chosen], self.labels(step)[chosen], masks, draws, windows=fixed)
 
 
 class Run:
@@ -100,7 +105,8 @@ class Run:
         return self
 
     def batch(self, index=(0, 1)):
-        return self.world.batch(self.step, self.context.assigned, index, self.iteration * len(index))
+        draw = self.iteration * len(index)
+        return self.world.batch(self.step, self.context.assigned, index, draw, self.context.windows)
 
     def forward(self, batch=None):
         """Return (batch, output, targets, terms)."""

@@ -187,6 +187,6 @@ def _bytes_per_window(dataset: StepDataset, config: TrainConfig) -> float:
         return 0.0
     if config.augment == "device":
         shape = dataset.data.read_mask(dataset.split, dataset.images[0]).shape
-        windows = [dataset.draw_augmentation(draw, shape).crop.clip_to(shape)[0] for draw in range(_SAMPLED_WINDOWS)]
+        windows = [dataset.draw_augmentation(draw, 0, shape).crop.clip_to(shape)[0] for draw in range(_SAMPLED_WINDOWS)]
         return 4 * float(np.mean([(rows.stop - rows.start) * (cols.stop - cols.start) for rows, cols in windows]))
     return 4.0 * dataset.augmentation.crop**2

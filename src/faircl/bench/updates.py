@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from typing import NamedTuple
 
@@ -20,11 +21,11 @@ from faircl.engine.make_method import set_balanced_loss
 from faircl.engine.network import move_to_device, set_training_mode
 from faircl.engine.optim import make_optimizer, make_schedule
 from faircl.engine.runtime import cudnn_benchmark, use_fused_optimizer
-from faircl.engine.update import Update, Updater, delay_by_one
+from faircl.engine.update import Update, Updater, delay_by_one, forward_without_grad
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
 from faircl.loading.batch import Batch
-from faircl.methods.base import Method, StepContext
+from faircl.methods.base import Method, ScannedBatch, StepContext
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.registry import METHODS
@@ -67,7 +68,7 @@ class UpdateCost(NamedTuple):
 
 def time_peer(config: RunConfig, peer: Peer, network: Segmenter, fabric: Fabric, size: BenchSize) -> UpdateCost:
     """Time an update of a plain baseline, without its compilation."""
-    batch = random_batch(config, 0, (0, size.classes), 0, assigned=False).to(fabric.device)
+    batch = random_batch(config, 0, (0, size.classes), 0).to(fabric.device)
     update = make_plain_update(copy.deepcopy(network), size.classes, fabric, batch.image, batch.labels, peer)
     if peer == "compiled":
         compile_update(update)
@@ -127,7 +128,9 @@ def run_step(
 
     With ``timed``, warm-up updates come first: caches are filled, and FairCL's first prototypes are computed.
     """
-    context = _context(model, step, *classes)
+    # A batch has all that a method may use; what it does not use costs nothing.
+    batches = [random_batch(config, step, classes, seed).to(fabric.device) for seed in range(2)]
+    context = _context(model, step, *classes, partial(_scan, fabric, model, batches))
     teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(context) else None
     model.eval().requires_grad_(True)
     method.begin_step(context)
@@ -138,9 +141,7 @@ def run_step(
     total = warmup + iterations
     schedule = make_schedule(config.optim, optimizer, total)
     updater = Updater(fabric, method, network, optimizer, schedule, config.optim, teacher)
-    assigned = context.assigned is not None
-    batches = cycle([random_batch(config, step, classes, seed, assigned).to(fabric.device) for seed in range(2)])
-    started = 0.0
+    shown, started = cycle(batches), 0.0
 
     def updates() -> Iterator[Update]:
         nonlocal started
@@ -149,7 +150,7 @@ def run_step(
                 _reset_peak(fabric.device)
             if number == warmup + 1:
                 started = synchronized_time(fabric.device)
-            yield updater.update(batches, step, number)
+            yield updater.update(shown, step, number)
 
     with (
         cudnn_benchmark(config.train),
@@ -165,7 +166,19 @@ def run_step(
     return UpdateCost(seconds, peak, 1 if teacher is None else 2, teacher_size + state_size)
 
 
-def _context(model: Segmenter, step: int, old: int, classes: int) -> StepContext:
+def _scan(
+    fabric: Fabric, model: Segmenter, batches: Sequence[Batch], windows: int = 0, rounds: int = 0
+) -> Iterator[ScannedBatch]:
+    """Scan the batches as fixed windows; there are no whole images."""
+    for batch in batches if windows > 0 else ():
+        assert batch.windows is not None, "random batches have fixed windows"
+        output = forward_without_grad(fabric, model, batch.image)
+        yield ScannedBatch([""] * len(batch.image), batch.labels, output, batch.windows[:, 0])
+
+
+def _context(
+    model: Segmenter, step: int, old: int, classes: int, scan: Callable[..., Iterator[ScannedBatch]]
+) -> StepContext:
     pixels = torch.arange(1, classes + 1) * 1000  # unbalanced: the last class has ``classes`` times the first one's
     return StepContext(
         step=step,
@@ -178,11 +191,11 @@ def _context(model: Segmenter, step: int, old: int, classes: int) -> StepContext
         label_pixels=pixels,
         label_images=pixels // 1000,
         pixels=int(pixels.sum()),
-        scan=lambda: iter(()),
+        scan=scan,
     )
 
 
-def random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: int, assigned: bool) -> Batch:
+def random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: int) -> Batch:
     """Return noise images with labels in blocks: new classes and background; assigned labels are old classes."""
     generator = torch.Generator().manual_seed(seed)
     images, side = config.train.batch, config.train.crop
@@ -197,7 +210,8 @@ def random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: i
         labels[labels < old] = BACKGROUND
     image = torch.rand((images, 3, side, side), generator=generator)
     draws = torch.arange(images) + seed * images
-    return Batch(image, labels, blocks(0, old) if assigned else None, draws)
+    windows = torch.stack([draws, draws % 2], 1)
+    return Batch(image, labels, blocks(0, max(old, 1)), draws, windows=windows)
 
 
 def _reset_peak(device: torch.device) -> None:

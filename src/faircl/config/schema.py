@@ -62,6 +62,7 @@ class OptimConfig(Section):
     lr: float = Field(0.01, gt=0, description="learning rate of the first step")
     later_lr: float | None = Field(None, gt=0, description="learning rate of later steps; unset: the same")
     parts: PartRates = PartRates()
+    later_parts: PartRates | None = Field(None, description="the same factors at later steps; unset: the same")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
     nesterov: bool = True
     betas: tuple[_Share, _Share] = Field((0.9, 0.999), description="moments of AdamW")
@@ -71,6 +72,10 @@ class OptimConfig(Section):
     warmup: int = Field(0, ge=0, description="iterations of linear warm-up")
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     accumulate: int = Field(1, ge=1, description="batches per update")
+
+    def part_rates(self, step: int) -> PartRates:
+        """Return the learning-rate factors of a step."""
+        return self.parts if step == 0 or self.later_parts is None else self.later_parts
 
 
 class TrainConfig(Section):

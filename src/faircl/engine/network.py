@@ -47,7 +47,7 @@ def move_to_device(model: Segmenter, device: torch.device) -> Segmenter:
 def set_training_mode(model: Segmenter, config: RunConfig, step: int) -> Segmenter:
     """Set training mode; frozen parts and BatchNorm with frozen statistics are set to evaluation mode."""
     model.train()
-    when, rates = config.train.frozen_norm, config.optim.parts
+    when, rates = config.train.frozen_norm, config.optim.part_rates(step)
     freeze_norm = when == "always" or (when == "later" and step > 0)
     for part, factor in ((model.backbone, rates.backbone), (model.decoder, rates.decoder)):
         if factor == 0 or _frozen(part):

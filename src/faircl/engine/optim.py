@@ -30,7 +30,7 @@ def make_optimizer(
         )
     groups = []
     for part, parameters in parts.items():
-        factor = getattr(config.parts, part)
+        factor = getattr(config.part_rates(step), part)
         if factor == 0:
             for parameter in parameters:
                 parameter.requires_grad_(False)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
 from lightning_fabric import Fabric
 
 from faircl.acceleration import fused
-from faircl.distributed import rank_slice
+from faircl.distributed import rank_slice, world_size
 from faircl.engine.plan import Plan
 from faircl.engine.update import forward_without_grad
 from faircl.loading.assigned_labels import AssignedLabels
 from faircl.loading.batch import Batch
 from faircl.loading.inputs import training_batches
-from faircl.loading.samplers import Order, RareClassOrder, ShuffledOrder, StepBatchSampler, Stream
+from faircl.loading.samplers import ListedBatches, Order, RareClassOrder, ShuffledOrder, StepBatchSampler, Stream
 from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.methods.base import Method, ScannedBatch, StepContext
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
+
+SCANNED_BATCHES = 4
+"""Training batches that are scanned at a time: a forward pass alone has room for more windows."""
 
 
 def step_iterations(plan: Plan, step: int) -> int:
@@ -44,15 +48,28 @@ def step_batches(
     device: torch.device,
     reporter: Reporter,
     done: int = 0,
+    windows: int = 0,
 ) -> Iterator[Batch]:
     """Return all training batches of a step, augmented and on the device; each process gets its share of every batch.
 
     ``assigned`` are the labels that the method assigned to unlabelled pixels before the step, ``done`` the updates
-    whose batches are left out.
+    whose batches are left out, ``windows`` the number of fixed windows per image, or 0.
     """
+    config = plan.config
+    dataset = step_dataset(plan, step, method, assigned, windows)
+    per_update = config.optim.accumulate
+    batches, first = step_iterations(plan, step) * per_update, done * per_update
+    order = StepBatchSampler(batch_streams(plan, step), batches, first)
+    return training_batches(dataset, order, config.train, device, reporter)
+
+
+def step_dataset(
+    plan: Plan, step: int, method: Method, assigned: AssignedLabels | None = None, windows: int = 0
+) -> StepDataset:
+    """Return the training items of a step and of its replay memory."""
     config, memory = plan.config, plan.memories[step]
     c = config.train
-    dataset = StepDataset(
+    return StepDataset(
         data=plan.data,
         split=plan.splits.train,
         images=(*plan.scenario.steps[step].images, *memory.images),
@@ -63,11 +80,8 @@ def step_batches(
         step=step,
         auxiliary=config.data.auxiliary_maps(method.needs.auxiliary_map),
         tables=memory.tables(plan.scenario, step),
+        windows=windows,
     )
-    per_update = config.optim.accumulate
-    batches, first = step_iterations(plan, step) * per_update, done * per_update
-    order = StepBatchSampler(batch_streams(plan, step), batches, first)
-    return training_batches(dataset, order, c, device, reporter)
 
 
 def batch_streams(plan: Plan, step: int) -> list[Stream]:
@@ -102,14 +116,57 @@ def step_context(
         label_pixels=torch.from_numpy(counts.sum(0)),
         label_images=torch.from_numpy((counts > 0).sum(0)),
         pixels=plan.pixels(step),
-        scan=partial(scan_images, plan, step, model, method, fabric, reporter),
+        scan=partial(scan, plan, step, model, method, fabric, reporter),
     )
 
 
-def scan_images(
+def scan(
+    plan: Plan,
+    step: int,
+    model: Segmenter,
+    method: Method,
+    fabric: Fabric,
+    reporter: Reporter,
+    windows: int = 0,
+    rounds: int = 0,
+) -> Iterator[ScannedBatch]:
+    """Run the model, with its weights at the time of the call, over this process's share of the step's images.
+
+    With ``windows`` these are the first ``rounds`` of so many fixed windows of every image, otherwise whole images.
+    """
+    if windows > 0:
+        return _scan_windows(plan, step, model, method, fabric, reporter, windows, rounds)
+    return _scan_images(plan, step, model, method, fabric, reporter)
+
+
+def _scan_windows(
+    plan: Plan,
+    step: int,
+    model: Segmenter,
+    method: Method,
+    fabric: Fabric,
+    reporter: Reporter,
+    windows: int,
+    rounds: int,
+) -> Iterator[ScannedBatch]:
+    dataset = step_dataset(plan, step, method, windows=windows)
+    plain = replace(dataset.augmentation, flip=False, jitter=0.0)
+    dataset = replace(dataset, augmentation=plain, auxiliary=None)
+    order = ListedBatches(dataset.visits(rounds), SCANNED_BATCHES * max(plan.config.train.batch // world_size(), 1))
+    batches = training_batches(dataset, order, plan.config.train, fabric.device, reporter)
+    with fused(model), reporter.task(f"step {step} scan", len(order.pairs)) as task:
+        for visited, batch in zip(order, batches, strict=True):
+            assert batch.windows is not None, "the dataset has fixed windows"
+            output = forward_without_grad(fabric, model, batch.image, method.needs.attentions)
+            ids = [dataset.images[index] for _, index in visited]
+            yield ScannedBatch(ids, batch.labels, output, batch.windows[:, 0])
+            for _ in visited:
+                task.advance()
+
+
+def _scan_images(
     plan: Plan, step: int, model: Segmenter, method: Method, fabric: Fabric, reporter: Reporter
 ) -> Iterator[ScannedBatch]:
-    """Run the model, with its weights at the time of the call, over this process's share of the step's whole images."""
     images = tuple(rank_slice(plan.scenario.steps[step].images))
     table, tables = plan.scenario.train_table(step), plan.memories[step].tables(plan.scenario, step)
     whole = WholeImages(plan.data, plan.splits.train, images, table, tables=tables)

@@ -50,7 +50,9 @@ class StepUpdates:
         set_training_mode(model, config, step)
         schedule = make_schedule(config.optim, optimizer, self.iterations, self.done)
         self.updater = Updater(fabric, method, network, optimizer, schedule, config.optim, teacher)
-        self.batches = step_batches(plan, step, method, context.assigned, fabric.device, reporter, self.done)
+        self.batches = step_batches(
+            plan, step, method, context.assigned, fabric.device, reporter, self.done, context.windows
+        )
         if resumed is not None:
             self.batches = continue_generators(self.batches, resumed, fabric.device)
         self._seconds_before = resumed.seconds if resumed else 0.0

@@ -14,12 +14,20 @@ from faircl.loading.packed_tensors import PackedTensors, SharedRing
 from faircl.loading.transforms import jitter
 
 
+class FixedWindow(NamedTuple):
+    """Which of a step's fixed windows an item shows, and whether it is mirrored."""
+
+    number: int
+    flip: bool
+
+
 class Batch(NamedTuple):
     """One training batch, the input of a method.
 
     Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
     None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step;
-    auxiliary (B, H, W) bool, pixels that auxiliary maps mark, or None where the data has none.
+    auxiliary (B, H, W) bool, pixels that auxiliary maps mark, or None where the data has none; windows (B, 2) int64,
+    the `FixedWindow` of every item, or None where a step cuts a new window at every visit.
     """
 
     image: Tensor
@@ -27,6 +35,7 @@ class Batch(NamedTuple):
     assigned: Tensor | None
     draws: Tensor
     auxiliary: Tensor | None = None
+    windows: Tensor | None = None
 
     @classmethod
     def prepare(
@@ -37,6 +46,7 @@ class Batch(NamedTuple):
         draws: Tensor,
         auxiliary: Tensor | None,
         gains: Tensor | None,
+        windows: Tensor | None = None,
     ) -> Batch:
         """Convert uint8 images and compact labels; apply colour jitter with gains (B, 5)."""
         coloured = image if gains is None else jitter(image, gains)
@@ -47,6 +57,7 @@ class Batch(NamedTuple):
             None if assigned is None else expand(assigned),
             draws,
             auxiliary,
+            windows,
         )
 
     def to(self, device: torch.device) -> Batch:
@@ -80,6 +91,13 @@ class Item(NamedTuple):
     draw: int
     auxiliary: Tensor | None = None
     gains: Tensor | None = None
+    window: FixedWindow | None = None
+
+
+def stack_windows(windows: Sequence[FixedWindow | None]) -> Tensor | None:
+    """Return the fixed windows of a batch (B, 2); None where there are none."""
+    fixed = [window for window in windows if window is not None]  # all items have one, or none
+    return torch.tensor(fixed, dtype=torch.int64) if fixed else None
 
 
 @dataclass(frozen=True)
@@ -107,6 +125,7 @@ class PackedBatch:
                     to_common_dtype(assigned) if assigned else None,
                     torch.tensor([item.draw for item in items]),
                     auxiliary,
+                    stack_windows([item.window for item in items]),
                     gains,
                 ],
                 ring,
@@ -127,10 +146,10 @@ class PackedBatch:
 
     def to_batch(self) -> Batch:
         """Convert images to the default float type and labels to int64."""
-        image, labels, assigned, draws, auxiliary, gains = self.packed.tensors()
+        image, labels, assigned, draws, auxiliary, windows, gains = self.packed.tensors()
         assert image is not None
         assert labels is not None
         assert draws is not None
         # Tensors that are not converted are copied: a view would keep the whole buffer in memory.
-        own = None if auxiliary is None else auxiliary.clone()
-        return Batch.prepare(image.permute(0, 3, 1, 2), labels, assigned, draws.clone(), own, gains)
+        marked, fixed = (None if one is None else one.clone() for one in (auxiliary, windows))
+        return Batch.prepare(image.permute(0, 3, 1, 2), labels, assigned, draws.clone(), marked, gains, fixed)

@@ -66,7 +66,7 @@ class DeviceCache:
     def _window(self, draw: int, index: int) -> Window:
         """Cut a window out of an image; its tensors are views."""
         image, labels, assigned, auxiliary = self.images[index]
-        crop, gains = self.dataset.draw_augmentation(draw, labels.shape)
+        crop, gains, window = self.dataset.draw_augmentation(draw, index, labels.shape)
         region, crop = crop.clip_to(labels.shape)
         return Window(
             image[region],
@@ -76,6 +76,7 @@ class DeviceCache:
             crop,
             draw,
             gains,
+            window,
         )
 
 

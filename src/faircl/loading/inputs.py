@@ -14,7 +14,7 @@ from faircl.loading.decoded_cache import DiskCache, MemoryCache
 from faircl.loading.device_cache import DeviceCache
 from faircl.loading.loader import train_loader
 from faircl.loading.prefetch import prefetch_to_device
-from faircl.loading.samplers import StepBatchSampler
+from faircl.loading.samplers import BatchOrder
 from faircl.loading.step_dataset import StepDataset
 from faircl.progress import Reporter
 
@@ -26,14 +26,14 @@ def check_inputs(config: TrainConfig, data: SegmentationData) -> None:
 
 
 def training_batches(
-    dataset: StepDataset, order: StepBatchSampler, config: TrainConfig, device: torch.device, reporter: Reporter
+    dataset: StepDataset, order: BatchOrder, config: TrainConfig, device: torch.device, reporter: Reporter
 ) -> Iterator[Batch]:
     """Return this process's part of all batches of a step, on the device; caches are filled before the first one."""
     return prefetch_to_device(loader_batches(dataset, order, config, device, reporter), device)
 
 
 def loader_batches(
-    dataset: StepDataset, order: StepBatchSampler, config: TrainConfig, device: torch.device, reporter: Reporter
+    dataset: StepDataset, order: BatchOrder, config: TrainConfig, device: torch.device, reporter: Reporter
 ) -> Iterator[LoaderBatch]:
     """Return the same batches before they are moved to the device."""
     label, images = f"step {dataset.step} decode", len(dataset.images)

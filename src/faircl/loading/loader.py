@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from faircl.loading.batch import PackedBatch
 from faircl.loading.packed_tensors import SharedRing
-from faircl.loading.samplers import StepBatchSampler
+from faircl.loading.samplers import BatchOrder
 from faircl.loading.stalled_workers import say_if_stalled
 from faircl.loading.step_dataset import StepDataset
 from faircl.loading.windows import PackedWindows
@@ -22,7 +22,7 @@ from faircl.stop_signals import ignore_stop_signals
 
 
 def train_loader(
-    dataset: StepDataset, batches: StepBatchSampler, workers: int, pin: bool = False, reporter: Reporter | None = None
+    dataset: StepDataset, batches: BatchOrder, workers: int, pin: bool = False, reporter: Reporter | None = None
 ) -> Iterator[PackedBatch | PackedWindows]:
     """Yield this process's part of all batches of a step; the reporter is told of workers that do not answer."""
     import_module("torchvision.io")  # decodes JPEGs; imported before the workers are forked, so that they share it

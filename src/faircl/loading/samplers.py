@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -106,3 +107,20 @@ def _image_indices(stream: Stream) -> Iterator[int]:
     for epoch in count():
         for index in stream.order.epoch(epoch):
             yield stream.first + int(index)
+
+
+class ListedBatches(Sampler[list[tuple[int, int]]]):
+    """Batches of up to ``items`` (draw, image index) pairs in the order of a list; each process yields its own pairs."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]], items: int) -> None:
+        self.pairs, self.items = rank_slice(pairs), items
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.pairs) / self.items)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for first in range(0, len(self.pairs), self.items):
+            yield list(self.pairs[first : first + self.items])
+
+
+BatchOrder = StepBatchSampler | ListedBatches

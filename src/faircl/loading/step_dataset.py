@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from faircl.data.auxiliary_maps import AuxiliaryMaps
 from faircl.data.sample import Sample, SegmentationData
 from faircl.labels import IGNORE, LabelTable, Mask
 from faircl.loading.assigned_labels import AssignedLabels
-from faircl.loading.batch import Item
+from faircl.loading.batch import FixedWindow, Item
 from faircl.loading.compact_labels import COMPACT_IGNORE, as_tensor, compact, compact_lookup
 from faircl.loading.transforms import Crop, jitter_gains
 from faircl.loading.windows import Window
@@ -46,10 +46,11 @@ class LabelledImage(NamedTuple):
 
 
 class AugmentationDraw(NamedTuple):
-    """Random parameters of one item: its crop and the gains (5,) of colour jitter."""
+    """Random parameters of one item: its crop, the gains (5,) of colour jitter, and its window if that is fixed."""
 
     crop: Crop
     gains: Tensor | None
+    window: FixedWindow | None
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class StepDataset(Dataset[Item | Window]):
     ``table`` is the step's label table; ``tables`` overrides it by image id, for images of a replay memory. Images
     without assigned labels get IGNORE as their assigned label. With ``resample_on_device`` an item is a `Window` that
     is not yet resampled, and otherwise a finished `Item`.
+
+    With ``windows`` = R > 0 an image has R fixed windows, numbered image·R … image·R + R − 1, which take turns from
+    epoch to epoch; only mirroring and colour jitter are drawn anew. What is known of a window before the step, such as
+    the old network's predictions, then holds for every visit.
     """
 
     data: SegmentationData
@@ -72,21 +77,21 @@ class StepDataset(Dataset[Item | Window]):
     auxiliary: AuxiliaryMaps | None = None
     tables: Mapping[str, LabelTable] = field(default_factory=dict)
     resample_on_device: bool = False
+    windows: int = 0
 
     def __getitem__(self, key: tuple[int, int]) -> Item | Window:
         """Read, label and augment one image."""
         draw, index = key
         id = self.images[index]
         sample = self.data.read(self.split, id)
-        crop, gains = self.draw_augmentation(draw, sample.mask.shape)
+        crop, gains, window = self.draw_augmentation(draw, index, sample.mask.shape)
         region, crop = crop.clip_to(sample.mask.shape)
         image, labels, assigned, auxiliary = self.apply_labels(id, sample, region)
         if self.resample_on_device:
             cut = torch.from_numpy(image if image.flags.writeable else image.copy())
             marked = None if auxiliary is None else torch.from_numpy(auxiliary).bool()
-            return Window(
-                cut, as_tensor(labels), None if assigned is None else as_tensor(assigned), marked, crop, draw, gains
-            )
+            given = None if assigned is None else as_tensor(assigned)
+            return Window(cut, as_tensor(labels), given, marked, crop, draw, gains, window)
         return Item(
             crop.image(image),
             as_tensor(crop.mask(labels, COMPACT_IGNORE)),
@@ -94,6 +99,7 @@ class StepDataset(Dataset[Item | Window]):
             draw,
             None if auxiliary is None else torch.from_numpy(crop.mask(auxiliary, fill=0)).bool(),
             gains,
+            window,
         )
 
     @property
@@ -102,11 +108,22 @@ class StepDataset(Dataset[Item | Window]):
         # Image, labels, assigned labels and auxiliary map take at most 8 bytes per pixel, the other fields 256.
         return 8 * self.augmentation.crop**2 + 256
 
-    def draw_augmentation(self, draw: int, shape: tuple[int, ...]) -> AugmentationDraw:
+    def draw_augmentation(self, draw: int, index: int, shape: tuple[int, ...]) -> AugmentationDraw:
         """Draw crop and colour jitter of an item, for an image of a shape (H, W)."""
         rng, a = generator(self.seed, "augment", self.step, draw), self.augmentation
-        crop = Crop.draw(rng, (shape[0], shape[1]), a.crop, a.scale, a.flip)
-        return AugmentationDraw(crop, jitter_gains(rng, a.jitter))
+        size = (shape[0], shape[1])
+        if self.windows == 0:
+            crop = Crop.draw(rng, size, a.crop, a.scale, a.flip)
+            return AugmentationDraw(crop, jitter_gains(rng, a.jitter), None)
+        number = index * self.windows + (draw // len(self.images)) % self.windows
+        crop = Crop.draw(generator(self.seed, "window", self.step, number), size, a.crop, a.scale, flip=False)
+        crop = replace(crop, flip=bool(a.flip and rng.random() < 0.5))
+        return AugmentationDraw(crop, jitter_gains(rng, a.jitter), FixedWindow(number, crop.flip))
+
+    def visits(self, rounds: int) -> list[tuple[int, int]]:
+        """Return (draw, image) pairs that show the first ``rounds`` fixed windows of every image."""
+        count = len(self.images)
+        return [(turn * count, index) for turn in range(rounds) for index in range(count)]
 
     def apply_labels(self, id: str, sample: Sample, region: tuple[slice, slice]) -> LabelledImage:
         """Return a region of an image with the step's labels."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from faircl import kernels
-from faircl.loading.batch import Batch
+from faircl.loading.batch import Batch, FixedWindow, stack_windows
 from faircl.loading.compact_labels import COMPACT_IGNORE, to_common_dtype
 from faircl.loading.packed_tensors import PackedTensors, SharedRing
 from faircl.loading.transforms import PAD_COLOUR, Crop
@@ -37,18 +37,20 @@ class Window(NamedTuple):
     crop: Crop
     draw: int
     gains: Tensor | None = None
+    window: FixedWindow | None = None
 
 
 class CropParameters(NamedTuple):
     """Crop and jitter parameters of a batch.
 
     Shapes: geometry (B, 7) int64, top, left, height, width and flip of each crop, then height and width of its region;
-    draws (B,) int64; gains (B, 5).
+    draws (B,) int64; gains (B, 5); fixed (B, 2) int64, fixed windows.
     """
 
     geometry: Tensor
     draws: Tensor
     gains: Tensor | None
+    fixed: Tensor | None
 
     @classmethod
     def of(cls, windows: Sequence[Window]) -> CropParameters:
@@ -59,6 +61,7 @@ class CropParameters(NamedTuple):
             torch.tensor([[c.top, c.left, c.height, c.width, c.flip, *shown] for c, shown in crops]),
             torch.tensor([one.draw for one in windows]),
             torch.stack(gains) if gains else None,
+            stack_windows([one.window for one in windows]),
         )
 
 
@@ -73,7 +76,7 @@ class DeviceWindows:
         """Move the parameters to the device."""
         pinned = (one if one is None or device.type == "cpu" else one.pin_memory() for one in self.parameters)
         moved = [None if one is None else one.to(device, non_blocking=True) for one in pinned]
-        return replace(self, parameters=CropParameters(*moved))  # type: ignore[arg-type]  # only gains may be None
+        return replace(self, parameters=CropParameters(*moved))  # type: ignore[arg-type]  # only the last two may be None
 
     def to_batch(self) -> Batch:
         """Resample images as ``Crop.image`` does and labels as ``Crop.mask`` does."""
@@ -97,6 +100,7 @@ class DeviceWindows:
             parameters.draws.clone(),
             take(auxiliary) if auxiliary else None,
             parameters.gains,
+            None if parameters.fixed is None else parameters.fixed.clone(),
         )
 
 
@@ -127,12 +131,13 @@ class PackedWindows:
 
     def to_batch(self) -> Batch:
         """Resample the windows."""
-        geometry, draws, gains, *pixels = self.packed.tensors()
+        geometry, draws, gains, fixed, *pixels = self.packed.tensors()
         windows = [
             Window(*pixels[4 * k : 4 * k + 4], crop, 0)  # type: ignore[arg-type, call-arg]  # in the order of packing
             for k, crop in enumerate(self.crops)
         ]
-        return DeviceWindows(windows, CropParameters(geometry, draws, gains)).to_batch()  # type: ignore[arg-type]
+        parameters = CropParameters(geometry, draws, gains, fixed)  # type: ignore[arg-type]
+        return DeviceWindows(windows, parameters).to_batch()
 
 
 def _take_by_kernel(geometry: Tensor, size: int, parts: Sequence[Tensor]) -> Tensor:

@@ -28,25 +28,29 @@ Terms = dict[str, Tensor]
 
 
 class ScannedBatch(NamedTuple):
-    """Whole training images of a step, and the output of the old network for them.
+    """Whole training images of a step, or its fixed windows, and the network's output for them.
 
-    Shapes: labels (B, H, W) int64; output at network stride; ids, the B images' ids.
+    Shapes: labels (B, H, W) int64; output at network stride; ids, the B images' ids; windows (B,) int64, the numbers of
+    fixed windows, None for whole images.
     """
 
     ids: list[str]
     labels: Tensor
     output: SegOutput
+    windows: Tensor | None = None
 
 
 @dataclass
 class StepContext:
     """What a method may know and use at the start and end of a step.
 
-    ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan`` runs it over this process's
-    share of the step's training images, whole and without augmentation. ``label_pixels`` (channels after the step,)
+    ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan()`` runs it over this process's
+    share of the step's training images, whole and without augmentation; ``scan(windows, rounds)`` over the first
+    ``rounds`` of their fixed windows instead, not mirrored. ``label_pixels`` (channels after the step,)
     counts the labels visible at this step, ``label_images`` (channels after the step,) the images that show each of
     them, ``pixels`` all pixels that are not ignored. A method that assigns labels sets ``assigned``. On a ``domain``
-    step no class is new and every class is labelled, so no pixel is unlabelled.
+    step no class is new and every class is labelled, so no pixel is unlabelled. A method that wants fixed windows in
+    training sets ``windows``, their number per image.
     """
 
     step: int
@@ -59,8 +63,9 @@ class StepContext:
     label_pixels: Tensor
     label_images: Tensor
     pixels: int
-    scan: Callable[[], Iterator[ScannedBatch]]
+    scan: Callable[..., Iterator[ScannedBatch]]
     domain: bool = False
+    windows: int = 0
     assigned: AssignedLabels | None = field(default=None)
 
 
@@ -117,7 +122,7 @@ class Method(nn.Module):
         new = context.step > 0 and context.classes > context.old_classes
         means = ClassMeans(context) if new and self.base_config.init == "prototype" else None
         if means is not None or self.needs_scan(context):
-            for scanned in context.scan():
+            for scanned in context.scan(context.windows, context.windows):
                 self.scan_batch(scanned, context)
                 if means is not None:
                     means.add(scanned)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from faircl.config.components import Init, MethodConfig
 from faircl.losses.consistency import ConsistencyForm
 
-Unlabelled = Literal["assigned", "teacher", "online", "unbiased", "ignore", "background"]
+Unlabelled = Literal["soft", "assigned", "teacher", "online", "unbiased", "paper", "ignore", "background"]
 
 
 class FairCLConfig(MethodConfig):
@@ -20,16 +20,26 @@ class FairCLConfig(MethodConfig):
         "prototype",
         description="start of new classes' classifier at later steps: random, background (MiB) or prototype",
     )
+    lambda_soft: float = Field(
+        2.0, ge=0, description="weight of unlabelled pixels, against labelled ones, in L_seg under unlabelled: soft"
+    )
+    lambda_replay: float = Field(1.0, ge=0, description="weight of prototype replay at later steps")
     lambda_cluster: float = Field(0.02, ge=0, description="weight of L_cluster")
     lambda_class: float = Field(1.0, ge=0, description="weight of L_class")
-    lambda_cons: float = Field(1.0, ge=0, description="weight of L_cons")
+    lambda_cons: float = Field(0.0, ge=0, description="weight of L_cons")
 
     unlabelled: Unlabelled = Field(
-        "assigned",
-        description="unlabelled pixels at later steps: assigned (labelled once by the model before the step), teacher "
-        "(labelled by it at every iteration), online (by the current network), unbiased (background stands for all "
-        "old classes), ignore, background",
+        "soft",
+        description="unlabelled pixels at later steps: soft (the class distribution that the model before the step "
+        "gives once to every fixed window), assigned (labelled by it once), teacher (labelled by it at every "
+        "iteration), online (by the current network), unbiased (background stands for all old classes), paper (ignored "
+        "by L_seg, closest prototype in L_cluster), ignore, background",
     )
+    windows: int = Field(4, ge=1, description="fixed windows per image at later steps under unlabelled: soft")
+    soft_classes: int = Field(4, ge=1, description="classes kept per cell of a window under unlabelled: soft")
+    replay: int = Field(200, ge=1, description="features kept per class when its step ends, for prototype replay")
+    replay_batch: int = Field(32, ge=1, description="features replayed per class and update")
+    replay_power: float = Field(0.5, ge=0, description="exponent of a class's weight p^power in prototype replay")
     assign: Literal["prototype", "softmax"] = Field(
         "softmax", description="assign unlabelled pixels to the closest prototype (the paper) or by the classifier"
     )
@@ -85,6 +95,11 @@ class FairCLConfig(MethodConfig):
                 "bound needs prototypes, and without lambda_cluster nothing keeps them; set lambda_cluster to a tiny "
                 "value, such as 1e-9"
             )
+        if self.lambda_replay > 0 and (self.embedding != "decoder" or self.normalise):
+            raise ValueError(
+                "prototype replay shows features to the classifier, which reads the decoder's embedding as it is; set "
+                "lambda_replay to 0, or embedding to decoder and normalise to false"
+            )
         if self.window % 2 == 0:
             raise ValueError(f"window must be odd, found {self.window}")
         if not 0 < self.clip[0] <= self.clip[1]:
@@ -92,6 +107,15 @@ class FairCLConfig(MethodConfig):
         return self
 
     def uses_prototypes(self) -> bool:
-        """Whether prototypes are kept: for L_cluster, or to assign labels by."""
+        """Whether prototypes and their queues are kept: for L_cluster, for replay, or to assign labels by."""
         assigns = self.assign == "prototype" and self.unlabelled in ("assigned", "teacher", "online")
-        return self.lambda_cluster > 0 or assigns
+        return self.lambda_cluster > 0 or self.lambda_replay > 0 or assigns
+
+
+class FairCLPaperConfig(FairCLConfig):
+    """Hyper-parameters of FairCL with the paper's own terms alone: labels assigned once, no replay."""
+
+    name: str = "faircl-paper"
+    lambda_replay: float = Field(0.0, ge=0, description="weight of prototype replay at later steps")
+    lambda_cons: float = Field(1.0, ge=0, description="weight of L_cons")
+    unlabelled: Unlabelled = Field("assigned", description="unlabelled pixels at later steps, as in faircl")

@@ -1,6 +1,6 @@
 """FairCL (NeurIPS 2023): prototypes against forgetting, class distribution for fairness, structural consistency.
 
-L = L_seg + λ_cluster·L_cluster + λ_class·L_class + λ_cons·L_cons
+L = L_seg + λ_replay·L_replay + λ_cluster·L_cluster + λ_class·L_class + λ_cons·L_cons
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from faircl.distributed import global_mean, global_sum
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
 from faircl.loading.assigned_labels import AssignedLabels
 from faircl.loading.batch import Batch
@@ -22,11 +23,15 @@ from faircl.losses import (
     literal_class_loss,
     logit_offset,
 )
+from faircl.losses.replay import replay_loss
+from faircl.losses.soft_cross_entropy import marked_pixels, soft_cross_entropy_sum
 from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, Needs, ScannedBatch, StepContext, Terms
 from faircl.methods.faircl.bound import both_sides
 from faircl.methods.faircl.class_distribution import ClassDistribution
-from faircl.methods.faircl.config import FairCLConfig
+from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
+from faircl.methods.faircl.feature_memory import FeatureMemory
+from faircl.methods.faircl.soft_labels import SoftLabels, SoftTargets
 from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.precision import at_least_float32
@@ -47,15 +52,16 @@ class FairCL(Method):
     anchors; without a background class there is no p_0 to move; (2) p is taken over all domains so far; (3) every pixel
     has its label, so nothing is assigned and no teacher labels pixels.
 
-    State: the prototype bank and the class distributions; the step's ``old_classes``, its ``unlabelled_label``, its
+    State: the prototype bank, the class distributions, the remembered features and, during a step, its soft labels; the
+    step's ``old_classes``, its ``unlabelled_label``, its
     ``updates`` so far and whether it is a ``domain`` step.
     """
 
     Config = FairCLConfig
     name = "faircl"
-    summary = "prototype clustering, fairness from the class distribution, structural consistency; one pass"
+    summary = "soft labels of fixed windows, prototype replay, fairness from the class distribution; one pass"
     paper = "FairCL, NeurIPS 2023"
-    needs = Needs("one scan of the step's images by the old network; a prototype per class")
+    needs = Needs("one scan of the step's windows by the old network; features of every class")
     saved_numbers = ("old_classes", "unlabelled_label", "updates", "domain")
 
     def __init__(self, config: FairCLConfig, model: Segmenter) -> None:
@@ -66,13 +72,16 @@ class FairCL(Method):
         self.margin = config.margin * ((width / REFERENCE_WIDTH) ** 0.5 if config.scale_margin else 1.0)
         self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)
         self.distribution = ClassDistribution()
+        self.soft = SoftLabels(config.soft_classes)
+        self.memory = FeatureMemory(config.replay, width)
         self.old_classes, self.unlabelled_label, self.updates, self.domain = 0, UNLABELLED, 0, False
 
     def step0_key(self) -> dict[str, object]:
         """Return all settings but those of unlabelled pixels, later steps and measures."""
         later = {"unlabelled", "assign", "reject", "cap_assigned", "init", "domain_prototypes", "domain_momentum"}
-        key = self.config.model_dump(mode="json", exclude=later | {"bound"})
-        return {"method": key, "bank": self.config.uses_prototypes()}
+        later |= {"lambda_soft", "windows", "soft_classes", "lambda_replay", "replay_batch", "replay_power", "bound"}
+        key = self.config.model_dump(mode="json", exclude=later)
+        return {"method": key, "bank": self.config.uses_prototypes(), "memory": self.config.lambda_replay > 0}
 
     # The loss
 
@@ -83,6 +92,8 @@ class FairCL(Method):
         """
         c = self.config
         terms = {"seg": self._segmentation(batch, out, targets)}
+        if c.lambda_replay > 0 and self.old_classes > 0 and not self.domain:
+            terms["replay"] = c.lambda_replay * self._replay()
         if c.lambda_cluster > 0:
             terms["cluster"] = c.lambda_cluster * self._cluster(batch, out, targets)
         if c.lambda_class > 0 and c.fairness in ("kl", "literal"):
@@ -109,9 +120,43 @@ class FairCL(Method):
         elif c.lambda_class > 0 and c.fairness == "adjust":
             offset = logit_offset(share, c.lambda_class)
         grouped = self.old_classes if c.unlabelled == "unbiased" and self.unlabelled_label != UNLABELLED else 0
-        return self.cross_entropy(
+        loss = self.cross_entropy(
             out.logits, targets, class_weight=weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
         )
+        if not self._has_soft_labels():
+            return loss
+        logits = out.logits if offset is None else at_least_float32(out.logits) + offset[:, None, None]
+        return self._with_soft_labels(loss, batch, logits, targets, weight)
+
+    def _has_soft_labels(self) -> bool:
+        return self.config.unlabelled == "soft" and self.old_classes > 0 and not self.domain
+
+    def _with_soft_labels(
+        self, labelled: Tensor, batch: Batch, logits: Tensor, targets: Tensor, weight: Tensor | None
+    ) -> Tensor:
+        r"""L_seg over labelled pixels, whose mean is given, and over unlabelled ones with their soft labels q.
+
+            L_seg = 1/N · ( Σ_{i labelled} w_{y_i} · CE_i  +  λ_soft · Σ_{j unlabelled} u_j · H(q_j, p_j) ),
+
+        u_j = Σ_c q_jc · w_c, with q = 0 for new classes: by the labels of a step an unlabelled pixel is none of them.
+        """
+        classes, shares = self._soft_labels(batch)
+        pixels = marked_pixels(batch.labels == self.unlabelled_label, (logits.shape[-2], logits.shape[-1]))
+        soft = soft_cross_entropy_sum(logits, classes, shares, pixels, weight)
+        valid, counted = (batch.labels != IGNORE).sum(), (targets != IGNORE).sum()
+        share = global_sum(counted) / global_sum(valid).clamp_min(1)
+        return labelled * share + self.config.lambda_soft * global_mean(soft, valid)
+
+    def _soft_labels(self, batch: Batch) -> SoftTargets:
+        assert batch.windows is not None, "begin_step asks for fixed windows"
+        return self.soft.of(batch.windows)
+
+    def _replay(self) -> Tensor:
+        """L_replay: the classifier on remembered features of old classes, and on recent ones of the step's classes."""
+        c = self.config
+        features, valid = self.memory.draw(self.bank, self.updates, c.replay_batch)
+        share = self.distribution.normalised().clamp_min(torch.finfo(self.distribution.share.dtype).tiny)
+        return replay_loss(F.linear(features, *self._classifier()), valid, share**c.replay_power)
 
     def _cluster(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """L_cluster (Eqn 8-9); 0 in the first M iterations of a step (Algorithm 1)."""
@@ -142,7 +187,7 @@ class FairCL(Method):
         if self.old_classes == 0 or self.domain or treatment in ("background", "unbiased"):
             return super().targets(batch, out, old)
         unlabelled = batch.labels == self.unlabelled_label  # the only label of unlabelled pixels at a step
-        if treatment == "ignore":
+        if treatment in ("soft", "paper", "ignore"):
             return batch.labels.masked_fill(unlabelled, IGNORE)
         return torch.where(unlabelled, self._replacement(batch, out, old), batch.labels)
 
@@ -167,15 +212,16 @@ class FairCL(Method):
     def _clustered(self, batch: Batch, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return features (B, D, h, w) and labels (B, h, w) at network stride, for L_cluster and the queues.
 
-        Under ``unbiased`` the segmentation loss needs no label for unlabelled pixels, but a cluster does: one of p_0
-        and the old classes, chosen as ``assign`` says.
+        Under ``soft``, ``unbiased`` and ``paper`` the segmentation loss needs no label for an unlabelled pixel, but a
+        cluster does: the likeliest class of its soft label, or one of p_0 and the old classes as ``assign`` says.
         """
         features = self._features(out)
-        labels = to_stride(targets, features.shape[-2:])
-        if self.config.unlabelled == "unbiased" and self.old_classes > 0 and not self.domain:
-            closest = self._assignment(out, features.shape[-2:]).labels
-            labels = labels.where(to_stride(batch.labels, features.shape[-2:]) != self.unlabelled_label, closest)
-        return features, labels
+        size, treatment = features.shape[-2:], self.config.unlabelled
+        labels = to_stride(targets, size)
+        if self.old_classes == 0 or self.domain or treatment not in ("soft", "unbiased", "paper"):
+            return features, labels
+        given = self._soft_labels(batch).likeliest() if treatment == "soft" else self._assignment(out, size).labels
+        return features, labels.where(to_stride(batch.labels, size) != self.unlabelled_label, given)
 
     def _features(self, out: SegOutput) -> Tensor:
         """Return the features f (B, D, h, w) that are clustered."""
@@ -192,38 +238,54 @@ class FairCL(Method):
         return context.step > 0 and (labels or self.config.bound)
 
     def needs_scan(self, context: StepContext) -> bool:
-        """Ask for a scan under ``unlabelled: assigned``, where pixels are unlabelled."""
-        return context.step > 0 and not context.domain and self.config.unlabelled == "assigned"
+        """Ask for a scan under ``unlabelled: soft`` and ``assigned``, where pixels are unlabelled."""
+        return context.step > 0 and not context.domain and self.config.unlabelled in ("soft", "assigned")
 
     def begin_step(self, context: StepContext) -> None:
-        """Assign labels with the old network, then grow the classifier, the bank and the class distributions."""
+        """Label unlabelled pixels with the old network, then grow classifier, bank and class distributions."""
         self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
         self.updates, self.domain = 0, context.domain
+        self._classifier = context.model.classifier.weight_and_bias
         self._assigner = RejectingAssigner(context.old_classes, self.config.reject)
+        context.windows = self.config.windows if self._has_soft_labels() else 0
         super().begin_step(context)
         label_pixels = context.label_pixels.double()
         if self.needs_scan(context):
-            context.assigned = AssignedLabels()
-            kept = self._assigner.store(context.assigned)
+            # The step's own masks call old classes background too: count what is none of them.
+            background = self._store_labels(context)
             if context.unlabelled == BACKGROUND:
-                # Pixels assigned to no old class; the step's own masks call old classes background too.
-                label_pixels[BACKGROUND] = int(kept[BACKGROUND])
+                label_pixels[BACKGROUND] = background
         if context.domain:
             self.bank.begin_domain_step(self.config.domain_prototypes == "anchor", self.config.domain_momentum)
         else:
             self.bank.begin_step(context.classes, context.background)
-        self.distribution.begin_step(context, label_pixels, self.config.unlabelled == "assigned")
+        self.distribution.begin_step(context, label_pixels, self.needs_scan(context))
+
+    def _store_labels(self, context: StepContext) -> float:
+        """Store the labels of the scan; return how many unlabelled pixels of the step are background by them."""
+        if self._has_soft_labels():
+            self.soft.gather()
+            return self.soft.background_share() * float(context.label_pixels[BACKGROUND])
+        context.assigned = AssignedLabels()
+        return float(self._assigner.store(context.assigned)[BACKGROUND])
 
     def scan_batch(self, scanned: ScannedBatch, context: StepContext) -> None:
-        """Assign a label to every unlabelled pixel of the step's images."""
-        if self.needs_scan(context):
+        """Label every unlabelled pixel of the step's images, or of their fixed windows."""
+        if self._has_soft_labels():
+            assert scanned.windows is not None, "begin_step asks for fixed windows"
+            unlabelled = scanned.labels == context.unlabelled
+            self.soft.add(scanned.windows, scanned.output.logits[:, : context.old_classes], unlabelled)
+        elif self.needs_scan(context):
             size = scanned.labels.shape[-2:]
             assignment = self._assignment(scanned.output, size, doubt=self.config.reject > 0)
             self._assigner.add(scanned.ids, assignment, scanned.labels == context.unlabelled)
 
     def end_step(self, context: StepContext) -> None:
-        """Give every class with features a prototype."""
+        """Keep features for replay; give every class with features a prototype; forget the soft labels."""
+        if self.config.lambda_replay > 0:
+            self.memory.keep(self.bank)
         self.bank.finish_step()
+        self.soft.clear()
 
     # After a backward pass
 
@@ -250,3 +312,12 @@ class FairCL(Method):
         self.updates = iteration
         if self.config.uses_prototypes():
             self.bank.update(iteration)
+
+
+class FairCLPaper(FairCL):
+    """FairCL with the paper's own terms, in the readings that work best; every printed form is a hyper-parameter."""
+
+    Config = FairCLPaperConfig
+    name = "faircl-paper"
+    summary = "the paper's three losses in their best reading, labels assigned once; one pass"
+    needs = Needs("one scan of the step's images by the old network; a prototype per class")
