@@ -17,9 +17,7 @@ DATA = ("ade", "cityscapes", "voc")
 REFERENCES = ("faircl", "faircl-paper", "joint")
 TREES = {name: recipe_tree(name) for name in recipe_names()}
 OTHERS = [
-    name
-    for name, tree in TREES.items()
-    if tree["data"]["name"] in DATA and tree["method"]["name"] not in REFERENCES
+    name for name, tree in TREES.items() if tree["data"]["name"] in DATA and tree["method"]["name"] not in REFERENCES
 ]
 STEPS = [name for name in TREES if name.startswith("demo-steps")]
 
