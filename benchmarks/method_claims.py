@@ -19,7 +19,7 @@ from faircl.config.recipes import recipe_names
 
 REFERENCES = ("finetune", "joint")
 WITH_SEGFORMER = ("sats", "segformer-finetune", "segformer-joint")
-HALF_OF_JOINT = ("mib", "plop", "rcil", "ssul", "faircl")
+HALF_OF_JOINT = ("mib", "plop", "rcil", "ssul", "faircl", "faircl-paper")
 
 
 def main() -> int:

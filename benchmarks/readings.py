@@ -1,4 +1,4 @@
-"""Ablation of FairCL's settings on the demo's scenes: one setting changed at a time, several seeds.
+"""Ablation of FairCL's default and readings of the paper on the demo's scenes: one change at a time, several seeds.
 
     python benchmarks/readings.py --out runs/readings --jobs 2
 
@@ -17,8 +17,17 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-READINGS: dict[str, list[str]] = {
-    "default": [],
+DEFAULT: dict[str, list[str]] = {
+    "faircl": [],
+    "faircl, without soft labels": ["method.unlabelled=assigned"],
+    "faircl, without replay": ["method.lambda_replay=0"],
+    "faircl, with L_cons": ["method.lambda_cons=1"],
+}
+"""Changes of the default."""
+
+PAPER: dict[str, list[str]] = {
+    "faircl-paper": [],
+    "unlabelled: paper": ["method.unlabelled=paper", "method.assign=prototype"],
     "assign by prototype": ["method.assign=prototype"],
     "unlabelled: teacher": ["method.unlabelled=teacher"],
     "unlabelled: online": ["method.unlabelled=online"],
@@ -41,6 +50,9 @@ READINGS: dict[str, list[str]] = {
     "embedding of the backbone": ["method.embedding=backbone"],
     "unit features, margin 1": ["method.normalise=true", "method.margin=1", "method.scale_margin=false"],
 }
+"""Readings of the paper: changes of faircl-paper."""
+
+READINGS = DEFAULT | {name: ["method=faircl-paper", *settings] for name, settings in PAPER.items()}
 
 
 def main() -> None:

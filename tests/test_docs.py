@@ -18,13 +18,15 @@ from pydantic import BaseModel
 
 from faircl.config.schema import BalanceConfig, EvalConfig, MemoryConfig, OptimConfig, ScenarioConfig, TrainConfig
 from faircl.integrity.findings import KINDS
-from faircl.methods.faircl import FairCLConfig
+from faircl.methods.faircl import FairCLConfig, FairCLPaperConfig
 from faircl.readers.base import ReaderConfig
 from faircl.registry import METHODS, MODELS, READERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 EXAMPLE = DOCS / "examples/distill.py"
+FAIRCL = ("faircl", "faircl-paper")
+"""Methods of the page method.md; all others are on methods.md."""
 
 
 # ---- the example
@@ -110,7 +112,7 @@ def plain(value: object) -> object:
         ("configuration.md", "balance", [BalanceConfig]),
         ("configuration.md", "memory", [MemoryConfig]),
         *(("networks.md", name, [MODELS.get(name).Config]) for name in MODELS.builtin),
-        *(("methods.md", name, [METHODS.get(name).Config]) for name in METHODS.builtin if name != "faircl"),
+        *(("methods.md", name, [METHODS.get(name).Config]) for name in METHODS.builtin if name not in FAIRCL),
         *(("data.md", name, [READERS.get(name).Config]) for name in READERS.builtin),
         ("configuration.md", "data", [ReaderConfig]),
     ],
@@ -125,6 +127,12 @@ def test_every_setting_is_in_its_table_with_its_default(page, heading, models):
     assert sorted(rows) == sorted(expected)
     documented = {name: yaml.safe_load(default) for name, default in rows.items()}
     assert documented == {name: plain(default) for name, default in expected.items()}
+
+
+def test_the_defaults_of_faircl_paper_that_differ_are_in_their_table():
+    default, paper = (defaults(model) for model in (FairCLConfig, FairCLPaperConfig))
+    rows = {name: yaml.safe_load(value) for name, value in tables("method.md", "faircl-paper").items()}
+    assert rows == {name: value for name, value in paper.items() if value != default[name] and name != "name"}
 
 
 def test_every_reader_is_listed_and_linked_to():

@@ -1,5 +1,7 @@
 """Recipes of the paper's tables: its settings, a run for every row of FairCL, and no claim of having reproduced any.
 
+Every cell of the main tables has a second recipe, with FairCL's defaults, which no table prints.
+
 Those of other methods are in test_recipes_methods.py.
 """
 
@@ -15,15 +17,18 @@ from faircl.config.published import published, tables
 from faircl.config.recipes import recipe_names, recipe_tree
 from faircl.config.run import load_config
 from faircl.errors import UserError
-from faircl.methods.faircl import FairCLConfig
+from faircl.methods.faircl import FairCLConfig, FairCLPaperConfig
 from faircl.scenario.tasks import step_sizes
 
 TREES = {name: recipe_tree(name) for name in recipe_names()}
 BENCHMARKS = [name for name, tree in TREES.items() if tree["data"]["name"] in ("ade", "cityscapes", "voc")]
-PAPER = [name for name in BENCHMARKS if TREES[name]["method"]["name"] in ("faircl", "joint")]
+PAPER = [name for name in BENCHMARKS if TREES[name]["method"]["name"] in ("faircl-paper", "joint")]
+DEFAULT = [name for name in BENCHMARKS if TREES[name]["method"]["name"] == "faircl"]
 PLAIN = [name for name in TREES if name not in BENCHMARKS]
 RUNS = [name for name in PAPER if not name.endswith("-joint")]
 STATUS = "published, not yet reproduced here"
+MAIN = ("faircl", "faircl-paper", "finetune", "joint")
+"""Methods whose recipes are listed by default."""
 
 SHARED = {
     "scenario": {"setting": "overlapped", "order": None},
@@ -98,7 +103,7 @@ def test_a_name_says_data_task_network_and_variant(name):
     assert config.model.model_dump(include=NETWORKS[network].keys()) == NETWORKS[network]
     changes = {"margin": int(variant[7:])} if variant.startswith("margin-") else OFF.get(variant[9:], {})
     assert bool(changes) == bool(variant)
-    assert config.method == FairCLConfig(**changes)  # all else is the default
+    assert config.method == FairCLPaperConfig(**changes)  # all else is the default
 
 
 def test_the_defaults_that_the_paper_gives():
@@ -124,8 +129,44 @@ def test_joint_training_differs_in_the_method_alone(data):
     joint = load_config(f"{data}-joint").model_dump()
     base = load_config({"ade": "ade-100-50", "cityscapes": "cityscapes-11-5", "voc": "voc-15-1"}[data]).model_dump()
     assert joint.pop("method")["name"] == "joint"
-    assert base.pop("method")["name"] == "faircl"
+    assert base.pop("method")["name"] == "faircl-paper"
     assert joint == base
+
+
+# ---- FairCL's defaults on the same tasks
+
+
+def test_every_cell_of_the_main_tables_has_a_recipe_with_the_defaults():
+    tasks = {data: tasks - {"100-5"} for data, tasks in TASKS.items()}
+    cells = {(data, task, network, "default") for data in tasks for task in tasks[data] for network in NETWORKS}
+    assert Counter(map(parts, DEFAULT)) == Counter(cells)
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_a_recipe_with_the_defaults_differs_from_its_cell_in_the_method_alone(name):
+    config, cell = (load_config(one).model_dump() for one in (name, name.removesuffix("-default")))
+    own, paper = config.pop("method"), cell.pop("method")
+    assert config == cell
+    assert own == FairCLConfig().model_dump()
+    # A method of another name drops the settings beneath it: those that the paper gives must be the defaults too.
+    assert {key for key in own if own[key] != paper[key]} == {"name", "unlabelled", "lambda_replay", "lambda_cons"}
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+def test_a_recipe_with_the_defaults_says_that_they_were_not_tuned_on_its_data(name):
+    assert published(name) is None
+    assert TREES[name]["status"] == "no published number, settings transferred, not yet run here"
+    assert TREES[name]["about"].endswith("; settings chosen on small real benchmarks, not tuned on this data.")
+    cell = TREES[name.removesuffix("-default")]["about"].rstrip(".")
+    assert TREES[name]["about"].startswith(f"The default {cell};")
+
+
+@pytest.mark.parametrize("name", ["1-seg", "2-cluster", "3-class", "4-full"])
+def test_the_paper_s_ablation_on_the_scenes(name):
+    config, demo = load_config(f"ablation-{name}").model_dump(), load_config("demo").model_dump()
+    assert config.pop("method") == FairCLPaperConfig(**OFF.get(name, {})).model_dump()
+    assert demo.pop("method") == FairCLConfig().model_dump()
+    assert config == demo
 
 
 # ---- published rows
@@ -208,7 +249,7 @@ def test_what_a_recipe_says_of_itself_is_not_inherited(tmp_path):
 def test_the_list_has_names_status_and_numbers(cli):
     text = cli("recipes").out
     listed = {line.split()[0] for line in text.splitlines() if line.strip()}
-    assert listed >= {name for name, tree in TREES.items() if tree["method"]["name"] in ("faircl", "finetune", "joint")}
+    assert listed >= {name for name, tree in TREES.items() if tree["method"]["name"] in MAIN}
     assert text.count(STATUS.removesuffix(" here")) == sum(published(name) is not None for name in PAPER)
     assert [line.strip() for line in text.splitlines() if line.strip() in (*OWN, "scenes")] == ["scenes", *OWN]
     (line,) = (line for line in text.splitlines() if line.split()[:1] == ["ade-100-50"])
@@ -238,7 +279,7 @@ def test_one_recipe_as_json(cli):
     (entry,) = found["published"]
     assert entry["rows"]["PLOP"] == {"0-15": 65.1, "16-20": 21.1, "all": 54.6}
     assert (entry["source"], entry["row"]) == ("Table 4 (tab:voc)", "FairCL + DeepLab-V3")
-    assert found["settings"]["method"] == "faircl, margin 10.0, momentum 0.99, queue 500, window 3"
+    assert found["settings"]["method"] == "faircl-paper, margin 10.0, momentum 0.99, queue 500, window 3"
     assert found["command"].startswith("faircl train voc-15-1 ")
 
 

@@ -14,11 +14,10 @@ from faircl.config.run import load_config
 from faircl.registry import METHODS
 
 DATA = ("ade", "cityscapes", "voc")
+REFERENCES = ("faircl", "faircl-paper", "joint")
 TREES = {name: recipe_tree(name) for name in recipe_names()}
 OTHERS = [
-    name
-    for name, tree in TREES.items()
-    if tree["data"]["name"] in DATA and tree["method"]["name"] not in ("faircl", "joint")
+    name for name, tree in TREES.items() if tree["data"]["name"] in DATA and tree["method"]["name"] not in REFERENCES
 ]
 STEPS = [name for name in TREES if name.startswith("demo-steps")]
 
@@ -193,7 +192,7 @@ def test_sats_has_its_own_network():
 # ---- coverage
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS.builtin if name not in ("faircl", "joint", "finetune")])
+@pytest.mark.parametrize("method", [name for name in METHODS.builtin if name not in (*REFERENCES, "finetune")])
 def test_every_method_has_recipes_on_voc_ade_and_the_scenes(method):
     for data in ("ade", "voc"):
         assert {f"{data}-{task}-{method}" for task in TASKS[data]} <= set(OTHERS)
@@ -262,7 +261,7 @@ def test_demo_steps_are_named_after_their_method():
     for name in STEPS:
         rest = name.removeprefix("demo-steps").removeprefix("-segformer").removeprefix("-")
         assert load_config(name).method.name == (rest or "faircl")
-    assert {"finetune", "joint"} <= {load_config(name).method.name for name in STEPS}
+    assert {"finetune", "joint", "faircl-paper"} <= {load_config(name).method.name for name in STEPS}
 
 
 def test_joint_demo_steps_have_as_many_iterations_as_all_steps(cli):

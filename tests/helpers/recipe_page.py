@@ -8,11 +8,11 @@ from faircl.registry import METHODS
 
 DATA = {"ade": "ADE20K", "cityscapes": "Cityscapes", "voc": "Pascal VOC"}
 TASKS = {"ade": ("100-50", "50-50", "100-10", "100-5"), "cityscapes": ("11-5", "11-1", "1-1"), "voc": ("15-1", "10-1")}
-OWN = ("faircl", "joint")
+OWN = ("faircl-paper", "joint")
 
 
 def page_tables() -> str:
-    """Return one section per data set: FairCL's recipes, the row of the first table they are in, and all the tables."""
+    """Return one section per data set: the recipes of FairCL's rows, the first row, and all the tables."""
     return "\n".join(_section(data, title) for data, title in DATA.items())
 
 

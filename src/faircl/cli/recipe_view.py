@@ -15,7 +15,7 @@ from faircl.errors import UserError, unknown_name
 from faircl.registry import METHODS, is_joint
 from faircl.tables import Column, Styled, Table
 
-_MAIN = ("faircl", "finetune", "joint")
+_MAIN = ("faircl", "faircl-paper", "finetune", "joint")
 """Methods whose recipes are listed by default: FairCL and its two references."""
 
 
