@@ -47,7 +47,7 @@ def begin_again(method: Method, context: StepContext, state: InStepState) -> Non
 
     The images are not scanned again: what comes of a scan is part of the state.
     """
-    scan, context.scan = context.scan, lambda: iter(())
+    scan, context.scan = context.scan, lambda *_: iter(())
     method.begin_step(context)
     context.scan = scan
     context.model.load_state_dict(state.model)
