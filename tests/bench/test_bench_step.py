@@ -14,18 +14,19 @@ from faircl.engine.network import build_model
 from faircl.engine.runtime import make_fabric
 from faircl.engine.update import Updater
 from faircl.errors import UserError
-from faircl.labels import BACKGROUND
+from faircl.labels import BACKGROUND, IGNORE
 from faircl.losses import importance_weights
 from faircl.methods.faircl import FairCL
 from faircl.methods.finetune import FineTune
 
 METHODS = (("plain", "finetune"), ("ours", "faircl"))
+PAPER = (("plain", "finetune"), ("ours", "faircl-paper"))
 FEW = BenchSize(old_classes=4, classes=6, iterations=2, rounds=1)
 
 
-def config(*settings, batch=2, crop=64):
+def config(*settings, batch=2, crop=64, method="faircl"):
     model = {"name": "small", "width": 8, "embedding": 8}
-    tree = {"data": "scenes", "model": model, "method": "faircl", "optim": {"lr": 0.001}}
+    tree = {"data": "scenes", "model": model, "method": method, "optim": {"lr": 0.001}}
     return resolve(tree | {"train": {"batch": batch, "crop": crop}}, settings)
 
 
@@ -44,6 +45,7 @@ def calls(monkeypatch):
                 "ready": self.bank.ready.clone(),
                 "share": self.distribution.share.clone(),
                 "batch": batch,
+                "soft": tuple(self.soft.shares.shape),
                 "targets": targets,
                 "teacher": old,
                 "classes": out.logits.shape[1],
@@ -56,8 +58,11 @@ def calls(monkeypatch):
     return seen
 
 
-def test_the_timed_updates_have_every_term_every_prototype_and_assigned_labels(calls, silent):
-    bench_step([config()], METHODS, FEW, silent())
+@pytest.mark.parametrize("name", ["faircl-paper", "faircl"])
+def test_the_timed_updates_have_every_term_every_prototype_and_all_labels(name, calls, silent):
+    """Assigned labels of the paper's terms, and soft labels of the default."""
+    soft = name == "faircl"
+    bench_step([config(method=name)], METHODS if soft else PAPER, FEW, silent())
     first, later = ([call for call in calls if bool(call["old"]) == later] for later in (False, True))
     assert first
     assert {call["classes"] for call in first} == {4}
@@ -67,15 +72,16 @@ def test_the_timed_updates_have_every_term_every_prototype_and_assigned_labels(c
     for call in timed:
         assert call["training"]
         assert call["classes"] == 6
-        assert set(call["terms"]) == {"seg", "cluster", "cons"}
+        assert set(call["terms"]) == {"seg", "cluster", "replay" if soft else "cons"}
         assert all(value > 0 for value in call["terms"].values())
         assert call["ready"].tolist() == [True] * 6
         weights = importance_weights(call["share"] / call["share"].sum(), 0.5, (0.2, 5.0))
         assert weights.max() > 1.2 * weights.min()  # L_class weighs classes
         labels, targets, assigned = call["batch"].labels, call["targets"], call["batch"].assigned
         hidden = labels == BACKGROUND
-        assert torch.equal(targets, assigned.where(hidden, labels))
-        assert set(targets[hidden].tolist()) == {0, 1, 2, 3}
+        assert torch.equal(targets, torch.where(hidden, IGNORE if soft else assigned, labels))
+        assert set(assigned[hidden].tolist()) == {0, 1, 2, 3}
+        assert call["soft"] == ((2 * len(labels), 16, 16, 4) if soft else (0, 0, 0, 0))  # of two batches
         assert set(targets[~hidden].tolist()) == {4, 5}
 
 
@@ -91,9 +97,10 @@ def test_a_period_longer_than_the_warm_up_is_waited_for(calls, silent):
 @pytest.mark.parametrize(
     ("setting", "terms"),
     [
-        ("method.unlabelled=teacher", {"seg", "cluster", "cons"}),
-        ("method.fairness=kl", {"seg", "cluster", "class", "cons"}),
-        ("method.lambda_cluster=0", {"seg", "cons"}),
+        ("method.unlabelled=teacher", {"seg", "replay", "cluster"}),
+        ("method.fairness=kl", {"seg", "replay", "cluster", "class"}),
+        ("method.lambda_cluster=0", {"seg", "replay"}),
+        ("method.lambda_cons=1", {"seg", "replay", "cluster", "cons"}),
     ],
 )
 def test_the_methods_own_settings_count(setting, terms, calls, silent):
@@ -273,16 +280,19 @@ def test_settings_of_the_process_are_put_back(silent):
 
 @pytest.mark.slow
 def test_passes_and_what_is_kept(silent):
-    names = ("finetune", "mib", "faircl")
+    names = ("finetune", "mib", "faircl-paper", "faircl")
     rows = {row.method: row for row in bench_step([config()], [(n, n) for n in names], FEW, silent())}
     network = build_model(config())
     network.classifier.grow(FEW.old_classes)
     copied = sum(parameter.numel() for parameter in network.parameters())
-    assert [rows[name].passes for name in names] == [1, 2, 1]
+    assert [rows[name].passes for name in names] == [1, 2, 1, 1]
     assert rows["finetune"].extra == 0
     assert rows["mib"].extra == copied
     # Prototypes (6, 8); share, predicted, ready, filled and head (6,); the three classes that move.
-    assert rows["faircl"].extra == 6 * 8 + 5 * 6 + 3
+    prototypes = 6 * 8 + 5 * 6 + 3
+    assert rows["faircl-paper"].extra == prototypes
+    # 200 features of every class (6, 200, 8) and their number.
+    assert rows["faircl"].extra == prototypes + 6 * 200 * 8 + 6
 
 
 def test_peers_know_no_accumulation(silent):

@@ -18,7 +18,7 @@ def states(folder):
 def close(found, expected):
     assert len(found) == len(expected) == 4
     for one, other in zip(found, expected, strict=True):
-        assert list(one) == list(other)
+        assert one.keys() == other.keys()
         for name, value in other.items():
             torch.testing.assert_close(one[name], value, rtol=0, atol=1e-6, msg=name)
 

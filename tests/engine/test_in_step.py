@@ -20,8 +20,10 @@ QUICK = (
 )
 FAIRCL = [
     "{name: faircl, period: 1, queue: 50, quota: 4}",
-    "{name: faircl, period: 2, unlabelled: teacher, bound: true}",
-    "{name: faircl, period: 2, fairness: kl, histogram_momentum: 0.9, unlabelled: online, init: prototype}",
+    "{name: faircl-paper, period: 1, queue: 50, quota: 4}",
+    "{name: faircl, period: 2, unlabelled: paper, assign: prototype}",
+    "{name: faircl-paper, period: 2, unlabelled: teacher, bound: true}",
+    "{name: faircl-paper, period: 2, fairness: kl, histogram_momentum: 0.9, unlabelled: online, init: prototype}",
 ]
 WRAPPED = ["{name: ewf, method: mib}", "{name: awt, method: plop}", "{name: ewf, method: rcil}"]
 
@@ -65,8 +67,12 @@ def settings(method):
 
 @grid(
     "method",
-    [*(name for name in METHODS.builtin if name not in ("joint", "sats", "ewf", "awt", "faircl")), *FAIRCL, *WRAPPED],
-    quick=lambda method: method in (FAIRCL[0], "rcil", "reminder", WRAPPED[1]),
+    [
+        *(name for name in METHODS.builtin if name not in ("joint", "sats", "ewf", "awt", "faircl", "faircl-paper")),
+        *FAIRCL,
+        *WRAPPED,
+    ],
+    quick=lambda method: method in (*FAIRCL[:2], "rcil", "reminder", WRAPPED[1]),
 )
 def test_stopped_within_the_second_step(method, tiny_train, tmp_path, stop_at):
     whole = tiny_train(tmp_path / "whole", *settings(method))

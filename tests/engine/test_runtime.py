@@ -17,13 +17,21 @@ from faircl.errors import UserError
 from faircl.progress import SilentReporter
 
 
-def test_double_precision_holds_from_end_to_end(tiny_train, silent, tmp_path):
-    exact = ("train.precision=fp64", "method.assign=prototype", "method.reject=0.1", "method.fairness=kl")
-    folder = tiny_train(tmp_path / "run", *exact, "method.histogram_momentum=0.5")
+@pytest.mark.parametrize(
+    "method",
+    [
+        "{name: faircl-paper, assign: prototype, reject: 0.1, fairness: kl, histogram_momentum: 0.5}",
+        "{name: faircl, fairness: kl, histogram_momentum: 0.5}",
+    ],
+)
+def test_double_precision_holds_from_end_to_end(method, tiny_train, silent, tmp_path):
+    folder = tiny_train(tmp_path / "run", "train.precision=fp64", f"method={method}")
     assert torch.get_default_dtype() == torch.float32
     for step in (0, 1):
         for part in ("model", "method"):
             state = load_file(folder.step_path(step) / f"{part}.safetensors")
+            remembered = state.pop("memory.features", torch.zeros(0, dtype=torch.float16))
+            assert remembered.dtype == torch.float16  # whatever the precision of training
             assert {v.dtype for v in state.values() if v.is_floating_point()} == {torch.float64}
     again = [metrics.to_json() for metrics in evaluate_again(folder, silent())]
     assert again == [{key: record[key] for key in again[0]} for record in folder.records("eval")]

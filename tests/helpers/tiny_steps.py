@@ -89,7 +89,7 @@ class Run:
         self.world = world or World()
         torch.manual_seed(seed)
         self.model = Small(SmallConfig(width=8, embedding=8, norm=norm))
-        config = METHODS.parse_config({"name": "faircl", **method})
+        config = METHODS.parse_config({"name": "faircl-paper", **method})
         self.method = METHODS.get(config.name)(config, self.model)
         self.teacher = self.context = self.optimizer = None
         self.step, self.iteration = -1, 0

@@ -1,7 +1,8 @@
 """FairCL on domain steps: the same classes in new domains, all labelled.
 
 (1) Prototypes go on from where they are, or stay as anchors, and without a background class there is no p_0; (2) the
-class distribution is that of all domains so far; (3) nothing is assigned, and no teacher is run.
+class distribution is that of all domains so far; (3) nothing is assigned, and no teacher is run. Nothing is replayed,
+but the features of classes that a domain shows are renewed.
 """
 
 import copy
@@ -16,7 +17,7 @@ from faircl.methods.base import ScannedBatch
 from faircl.methods.state import load_method_state, method_state
 from faircl.prototypes import PrototypeBank
 
-TREATMENTS = ("assigned", "teacher", "online", "unbiased", "ignore", "background")
+TREATMENTS = ("assigned", "teacher", "online", "unbiased", "paper", "ignore", "background", "soft")
 
 
 class Domains(World):
@@ -37,7 +38,7 @@ class Domains(World):
         classes = self.channels[1]
         labels = self.labels(step)
 
-        def scan():
+        def scan(windows=0, rounds=0):
             self.scans += 1
             for k in range(IMAGES):
                 yield ScannedBatch([str(k)], labels[k : k + 1], model(self.image[k : k + 1]))
@@ -76,34 +77,43 @@ def update(r):
     r.method.after_update(r.iteration)
 
 
+each_name = pytest.mark.parametrize("name", ["faircl-paper", "faircl"])
+
+
+@each_name
 @pytest.mark.parametrize("treatment", TREATMENTS)
-def test_true_labels_are_trained_on_and_nothing_is_assigned(treatment):
+def test_true_labels_are_trained_on_and_nothing_is_assigned(treatment, name):
     world = Domains()
-    r = trained(world=world, unlabelled=treatment)
+    r = trained(world=world, name=name, unlabelled=treatment)
     r.begin(1)
-    batch, _, targets, _ = r.forward()
+    batch, _, targets, terms = r.forward()
     assert torch.equal(targets, batch.labels)
+    assert batch.windows is None
+    assert "replay" not in terms
     assert r.context.assigned is None
     assert r.teacher is None
     assert world.scans == 0
 
 
-def test_the_classifier_neither_grows_nor_starts_anew():
-    r = trained()
+@each_name
+def test_the_classifier_neither_grows_nor_starts_anew(name):
+    r = trained(name=name)
     before = copy.deepcopy(r.model.state_dict())
     r.begin(1)
     assert all(torch.equal(value, before[name]) for name, value in r.model.state_dict().items())
     assert r.model.classifier.sizes == [4]
 
 
-def test_without_a_background_class_there_is_no_p0():
-    r = trained()
+@each_name
+def test_without_a_background_class_there_is_no_p0(name):
+    r = trained(name=name)
     assert r.method.bank.classes == 4
     assert r.method.bank.ready.all()
 
 
-def test_prototypes_go_on_slowly_from_where_they_are():
-    r = trained(lambda_cluster=0.1)
+@each_name
+def test_prototypes_go_on_slowly_from_where_they_are(name):
+    r = trained(name=name, lambda_cluster=0.1)
     before = r.method.bank.prototypes.clone()
     r.begin(1, lr=0.0)
     bank = r.method.bank
@@ -119,8 +129,9 @@ def test_prototypes_go_on_slowly_from_where_they_are():
     assert not torch.equal(bank.prototypes[1:], before[1:])
 
 
-def test_anchors_stay_bitwise_and_draw_features():
-    r = trained(lambda_cluster=0.1, domain_prototypes="anchor")
+@each_name
+def test_anchors_stay_bitwise_and_draw_features(name):
+    r = trained(name=name, lambda_cluster=0.1, domain_prototypes="anchor")
     before = r.method.bank.prototypes.clone()
     r.begin(1)
     assert r.method.bank.frozen.all()
@@ -161,9 +172,10 @@ def test_a_class_step_after_domain_steps_has_its_usual_momentum_again():
     assert bank.prototypes[1].item() == pytest.approx(0.5 * 8 + 0.5 * 4)
 
 
-def test_the_class_distribution_is_that_of_all_domains_so_far():
+@each_name
+def test_the_class_distribution_is_that_of_all_domains_so_far(name):
     world = Domains()
-    r = trained(world=world)
+    r = trained(world=world, name=name)
     r.begin(1)
     counts = torch.zeros(4)
     for step in (0, 1):
@@ -175,9 +187,10 @@ def test_the_class_distribution_is_that_of_all_domains_so_far():
     assert r.method.distribution.pixels == int(counts.sum())
 
 
-def test_background_is_a_class_like_the_others_on_domain_steps():
+@pytest.mark.parametrize("treatment", ["unbiased", "soft"])
+def test_background_is_a_class_like_the_others_on_domain_steps(treatment):
     world = Domains(background=True, lacks=2)
-    r = trained(world=world, unlabelled="unbiased")
+    r = trained(world=world, unlabelled=treatment)
     r.begin(1)
     batch, _, targets, _ = r.forward()
     assert torch.equal(targets, batch.labels)
@@ -187,9 +200,29 @@ def test_background_is_a_class_like_the_others_on_domain_steps():
         update(r)
 
 
-def test_the_state_says_that_the_step_is_a_domain_step():
-    r = trained(step=1)
-    fresh = Run(Domains(), period=PERIOD, queue=20).method
+@pytest.mark.parametrize("anchor", [True, False], ids=["anchor", "momentum"])
+def test_remembered_features_are_those_of_the_last_domain_that_shows_a_class(anchor):
+    r = trained(name="faircl", replay=5, domain_prototypes="anchor" if anchor else "momentum")
+    before = r.method.memory.features.clone()
+    r.begin(1)
+    for _ in range(PERIOD):
+        update(r)
+    queue, filled = r.method.bank.queue.clone(), r.method.bank.filled.tolist()
+    r.method.end_step(r.context)
+    assert filled[0] == 0  # the second domain lacks it
+    for c, kept in enumerate(r.method.memory.features):
+        if filled[c] == 0:
+            assert torch.equal(kept, before[c])
+        else:
+            assert not anchor  # whose queues stay empty
+            assert all((queue[c, : filled[c]].half() == row).all(1).any() for row in kept)
+    assert anchor == (sum(filled) == 0)
+
+
+@each_name
+def test_the_state_says_that_the_step_is_a_domain_step(name):
+    r = trained(step=1, name=name)
+    fresh = Run(Domains(), name=name, period=PERIOD, queue=20).method
     load_method_state(fresh, method_state(r.method))
     assert (fresh.old_classes, fresh.domain) == (4, True)
     assert fresh.distribution.pixels == r.method.distribution.pixels > 0

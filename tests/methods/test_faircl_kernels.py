@@ -20,7 +20,11 @@ def gradients(by_kernels, monkeypatch, **method):
     return terms, [parameter.grad for parameter in run.model.parameters()]
 
 
-@pytest.mark.parametrize("method", [{}, {"fairness": "kl"}, {"unlabelled": "unbiased"}, {"lambda_cluster": 0}], ids=str)
+@pytest.mark.parametrize(
+    "method",
+    [{}, {"fairness": "kl"}, {"unlabelled": "unbiased"}, {"lambda_cluster": 0}, {"name": "faircl", "lambda_cons": 1}],
+    ids=str,
+)
 def test_kernels_and_plain_torch_agree(method, monkeypatch):
     plain, expected = gradients(False, monkeypatch, **method)
     terms, found = gradients(True, monkeypatch, **method)

@@ -38,6 +38,11 @@ def test_margin_follows_the_width_and_features_the_options():
         {"lamda_cons": 1},
         {"lambda_class": 1.001},
         {"cap_background": True},
+        {"unlabelled": "soft", "reject": 0.1},
+        {"windows": 0},
+        {"soft_classes": 0},
+        {"embedding": "backbone"},  # replayed features must be the classifier's input
+        {"normalise": True, "margin": 1.0, "scale_margin": False},
     ],
 )
 def test_impossible_options_are_refused(options):

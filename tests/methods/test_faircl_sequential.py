@@ -22,7 +22,7 @@ def test_background_hides_nothing_under_sequential():
     assert table[:3].tolist() == [0, 1, 2]
 
 
-@grid("treatment", ["assigned", "teacher", "online", "unbiased", "ignore", "background"], quick=2)
+@grid("treatment", ["assigned", "teacher", "online", "unbiased", "soft", "paper", "ignore", "background"], quick=2)
 def test_true_labels_are_trained_on(treatment, tiny_config, silent, tmp_path, monkeypatch):
     from faircl.methods.faircl import FairCL
 

@@ -72,18 +72,18 @@ def test_old_and_current_models_disagree_in_these_tests():
 
 
 @pytest.mark.parametrize("background", [True, False])
-@pytest.mark.parametrize("treatment", ["ignore", "background", "unbiased"])
+@pytest.mark.parametrize("treatment", ["soft", "paper", "ignore", "background", "unbiased"])
 def test_treatments_without_labels(treatment, background):
     r = Run(World(background), unlabelled=treatment).to_step_one()
     batch, _, targets, _ = r.forward()
     unlabelled = batch.labels == r.world.unlabelled
-    left = IGNORE if treatment == "ignore" or not background else 0
+    left = IGNORE if treatment in ("soft", "paper", "ignore") or not background else 0
     assert (targets[unlabelled] == left).all()
     assert r.context.assigned is None
 
 
 def test_the_first_step_trains_on_its_labels_whatever_the_treatment():
-    for treatment in ("assigned", "teacher", "online", "unbiased", "ignore", "background"):
+    for treatment in ("soft", "assigned", "teacher", "online", "unbiased", "paper", "ignore", "background"):
         r = Run(unlabelled=treatment).begin(0)
         batch, _, targets, _ = r.forward()
         assert torch.equal(targets, batch.labels)
@@ -137,7 +137,7 @@ def test_share_of_the_first_step(background):
     torch.testing.assert_close(r.method.distribution.share, counts / (r.world.labels(0) != IGNORE).sum())
 
 
-@pytest.mark.parametrize("treatment", ["ignore", "unbiased", "teacher", "online", "background"])
+@pytest.mark.parametrize("treatment", ["paper", "ignore", "unbiased", "teacher", "online", "background"])
 def test_old_classes_keep_their_share_and_new_ones_get_the_steps(treatment):
     r = Run(unlabelled=treatment).begin(0)
     first = r.method.distribution.share.clone()
@@ -212,17 +212,21 @@ def after_first_step(**options):
         {"unlabelled": "assigned", "assign": "prototype", "reject": 0.5, "cap_assigned": True, "init": "random"},
         {"unlabelled": "background"},
         {"unlabelled": "ignore", "assign": "prototype", "lambda_cluster": 0},
+        {"unlabelled": "soft", "lambda_soft": 1, "windows": 2, "soft_classes": 3},
+        {"name": "faircl", "lambda_replay": 2, "replay_batch": 3, "replay_power": 1.0, "unlabelled": "paper"},
     ],
 )
 def test_equal_keys_mean_equal_first_steps(options):
-    same = {name: value for name, value in options.items() if name == "lambda_cluster"}
+    same = {name: value for name, value in options.items() if name in ("name", "lambda_cluster")}
     a, b = after_first_step(**options), after_first_step(**same)
     assert a.step0_key() == b.step0_key()
     states = a.state_dict(), b.state_dict()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
-@pytest.mark.parametrize("change", [{"margin": 5}, {"lambda_cons": 0}, {"fairness": "kl"}, {"momentum": 0.5}])
+@pytest.mark.parametrize(
+    "change", [{"margin": 5}, {"lambda_cons": 0}, {"fairness": "kl"}, {"momentum": 0.5}, {"lambda_replay": 1}]
+)
 def test_what_changes_the_first_step_changes_its_key(change):
     assert Run().method.step0_key() != Run(**change).method.step0_key()
 
@@ -235,16 +239,18 @@ def test_the_key_says_whether_the_bank_fills():
     assert after_first_step(assign="prototype").step0_key() == after_first_step().step0_key()
 
 
-def test_loss_on_the_old_classes_is_lower_with_assigned_labels_than_with_background():
+@pytest.mark.parametrize("name", ["faircl-paper", "faircl"])
+def test_loss_on_the_old_classes_is_lower_than_with_background_labels(name):
     """What the treatment is for: after a later step, old classes are still predicted."""
     losses = {}
-    for treatment in ("assigned", "background"):
-        r = Run(unlabelled=treatment, period=PERIOD).begin(0)
+    for treatment in ("default", "background"):
+        options = {} if treatment == "default" else {"unlabelled": treatment, "lambda_replay": 0}
+        r = Run(name=name, period=PERIOD, **options).begin(0)
         r.iterate(40)
         r.end().begin(1)
         r.iterate(25)
         truth = r.world.truth[[0, 1]]
         old = truth.where((truth > 0) & (truth < 3), IGNORE)
         losses[treatment] = upsampled_cross_entropy(r.forward()[1].logits, old).item()
-    assert losses["assigned"] < 0.5 * losses["background"]
-    assert losses["assigned"] < math.log(5)
+    assert losses["default"] < 0.5 * losses["background"]
+    assert losses["default"] < math.log(5)

@@ -49,18 +49,37 @@ def test_a_weight_of_zero_removes_the_term(options, names):
 
 
 @pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, {"seg", "replay", "cluster"}),
+        ({"lambda_replay": 0}, {"seg", "cluster"}),
+        ({"lambda_cluster": 0}, {"seg", "replay"}),
+        ({"lambda_replay": 0, "lambda_cluster": 0}, {"seg"}),
+        ({"lambda_cons": 1}, {"seg", "replay", "cluster", "cons"}),
+    ],
+)
+def test_replay_is_a_term_of_later_steps(options, names):
+    r = Run(name="faircl", period=PERIOD, **options).begin(0)
+    assert set(r.iterate(PERIOD + 1)[-1]) == names - {"replay"}
+    r.end().begin(1)
+    assert set(r.iterate(PERIOD + 1)[-1]) == names
+
+
+@pytest.mark.parametrize(
     ("term", "weight", "options"),
     [
         ("cluster", "lambda_cluster", {}),
         ("cons", "lambda_cons", {}),
         ("class", "lambda_class", {"fairness": "kl"}),
         ("class", "lambda_class", {"fairness": "literal"}),
+        ("replay", "lambda_replay", {}),
     ],
 )
 def test_terms_are_proportional_to_their_weight(term, weight, options):
     values = []
     for factor in (1.0, 3.0):
-        r = Run(period=1, **options, **{weight: factor}).begin(0)
+        r = Run(period=1, **options, **{weight: factor})
+        r = r.to_step_one() if term == "replay" else r.begin(0)
         r.optimizer = torch.optim.SGD(r.model.parameters(), lr=0.0)
         values.append(r.iterate(3)[-1][term])
     assert values[0] != 0
@@ -80,7 +99,7 @@ def test_pull_and_push_are_weighed_apart():
 # Algorithm 1 inside the loop
 
 
-@pytest.mark.parametrize("unlabelled", ["assigned", "online", "unbiased", "background"])
+@pytest.mark.parametrize("unlabelled", ["soft", "assigned", "online", "unbiased", "paper", "background"])
 @pytest.mark.parametrize("period", [1, 4])
 def test_cluster_is_zero_for_m_iterations_of_each_step_and_positive_afterwards(period, unlabelled):
     r = Run(period=period, unlabelled=unlabelled, assign="prototype").begin(0)

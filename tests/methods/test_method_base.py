@@ -73,7 +73,7 @@ def test_prototype_init_refers_to_the_background_though_old_classes_are_labelled
     context = r.world.context(1, r.model)
     every = r.world.truth.masked_fill(r.world.void, IGNORE)
     seen = [scanned._replace(labels=every[k : k + 2]) for k, scanned in zip((0, 2), context.scan(), strict=True)]
-    context = dataclasses.replace(context, scan=lambda: iter(seen))
+    context = dataclasses.replace(context, scan=lambda *_: iter(seen))
     means, unlabelled = class_means(context)
     assert torch.equal(unlabelled, means[0])
     assert not means.isnan().any()
@@ -102,7 +102,7 @@ def test_prototype_init_without_unlabelled_pixels_starts_at_random():
         r = Run(World(background=False), name="finetune", init=init).begin(0)
         context = r.world.context(1, r.model.eval())
         seen = [x._replace(labels=x.labels.where(x.labels != UNLABELLED, IGNORE)) for x in context.scan()]
-        context = dataclasses.replace(context, scan=lambda seen=seen: iter(seen))
+        context = dataclasses.replace(context, scan=lambda *_, seen=seen: iter(seen))
         assert class_means(context)[1].isnan().all()
         r.method.begin_step(context)
         heads.append(r.model.classifier.heads[1])

@@ -21,7 +21,7 @@ from faircl.engine.runtime import make_fabric
 from faircl.engine.update import Updater
 from faircl.labels import IGNORE
 from faircl.losses import cluster_loss
-from faircl.methods.faircl import FairCLConfig
+from faircl.methods.faircl import FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.bound import both_sides
 from faircl.methods.feature_grid import to_stride
 from faircl.methods.finetune import FineTune, FineTuneConfig
@@ -181,8 +181,9 @@ def measured(r, batch):
         {"normalise": True, "margin": 1.0, "scale_margin": False},
         {"unlabelled": "unbiased"},
         {"unlabelled": "teacher", "assign": "prototype"},
+        {"name": "faircl"},
     ],
-    ids=["default", "backbone", "unit", "unbiased", "teacher"],
+    ids=["paper", "backbone", "unit", "unbiased", "teacher", "soft"],
 )
 def test_measures_by_hand(options, background):
     r = bound_run(background, **options).begin(0)
@@ -198,8 +199,11 @@ def test_measures_by_hand(options, background):
     if "normalise" in options:
         new, was = (torch.nn.functional.normalize(f, dim=1) for f in (new, was))
     labels = to_stride(targets, new.shape[-2:])
-    if options.get("unlabelled") == "unbiased":
-        guess = out.logits[:, : r.context.old_classes].argmax(1)
+    if options.get("unlabelled") == "unbiased" or "name" in options:
+        soft = "name" in options
+        guess = (
+            r.method.soft.of(batch.windows).likeliest() if soft else out.logits[:, : r.context.old_classes].argmax(1)
+        )
         labels = to_stride(batch.labels, new.shape[-2:])
         labels = labels.where(labels != r.context.unlabelled, guess)
         assert not torch.equal(labels, to_stride(targets, new.shape[-2:]))
@@ -240,9 +244,10 @@ def test_the_first_step_does_not_depend_on_it():
 
 def test_it_needs_prototypes():
     with pytest.raises(ValidationError, match="bound needs prototypes"):
-        FairCLConfig(bound=True, lambda_cluster=0)
-    FairCLConfig(bound=True, lambda_cluster=1e-9)
-    FairCLConfig(bound=True, lambda_cluster=0, assign="prototype")
+        FairCLPaperConfig(bound=True, lambda_cluster=0)
+    FairCLPaperConfig(bound=True, lambda_cluster=1e-9)
+    FairCLPaperConfig(bound=True, lambda_cluster=0, assign="prototype")
+    FairCLConfig(bound=True, lambda_cluster=0)  # replay keeps them
 
 
 # The engine

@@ -262,5 +262,5 @@ def test_awt_without_background_is_the_inner_method():
 def test_awt_class_that_no_image_shows_starts_at_random():
     r, plain = later(name="awt", method="finetune"), later(name="finetune").begin(1)
     context = r.world.context(1, r.model)
-    r.method.begin_step(dataclasses.replace(context, scan=lambda: iter(())))
+    r.method.begin_step(dataclasses.replace(context, scan=lambda *_: iter(())))
     assert torch.equal(r.model.classifier.heads[1].weight, plain.model.classifier.heads[1].weight)

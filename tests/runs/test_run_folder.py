@@ -67,7 +67,7 @@ def test_records_of_training_and_evaluation(tiny_run):
     assert [(r["step"], r["iteration"]) for r in train] == [(0, i) for i in range(1, 7)] + [(1, i) for i in range(1, 4)]
     for record in train:
         assert record["loss"] == pytest.approx(sum(record["terms"].values()))
-        assert record["terms"].keys() >= {"seg", "cons"}
+        assert record["terms"].keys() >= {"seg", "cluster"}
     assert [r["step"] for r in evals] == [0, 1]
     for record in evals:
         assert set(record) >= CONTRACT | {"seconds", "images_per_second", "average_over_steps"}

@@ -56,12 +56,13 @@ def _classes(plan: Plan) -> str:
 
 
 def _parameters(plan: Plan, model: Segmenter) -> str:
-    """Count the parameters with the classifier of the last step, and those whose learning rate is not zero."""
+    """Count the parameters with the classifier of the last step, and those that have a learning rate at some step."""
     missing = plan.scenario.channels(len(plan.scenario.steps) - 1) - model.classifier.classes
     counts = {"new_classifier": missing * (model.classifier.width + 1)}
     for part, parameter in model.parameter_groups():
         counts[part] = counts.get(part, 0) + parameter.numel()
-    trained = sum(count for part, count in counts.items() if getattr(plan.config.optim.parts, part) > 0)
+    rates = [plan.config.optim.part_rates(step) for step in range(len(plan.scenario.steps))]
+    trained = sum(count for part, count in counts.items() if any(getattr(one, part) > 0 for one in rates))
     number = sum(counts.values())
     return f"{number:,} parameters, {'all' if trained == number else f'{trained:,} of them'} trainable"
 

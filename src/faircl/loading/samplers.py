@@ -110,7 +110,7 @@ def _image_indices(stream: Stream) -> Iterator[int]:
 
 
 class ListedBatches(Sampler[list[tuple[int, int]]]):
-    """Batches of up to ``items`` (draw, image index) pairs in the order of a list; each process yields its own pairs."""
+    """Batches of up to ``items`` (draw, image index) pairs in the order of a list; each process yields its own."""
 
     def __init__(self, pairs: Sequence[tuple[int, int]], items: int) -> None:
         self.pairs, self.items = rank_slice(pairs), items

@@ -92,8 +92,8 @@ class FairCLConfig(MethodConfig):
             )
         if self.bound and not self.uses_prototypes():
             raise ValueError(
-                "bound needs prototypes, and without lambda_cluster nothing keeps them; set lambda_cluster to a tiny "
-                "value, such as 1e-9"
+                "bound needs prototypes, and without lambda_cluster and lambda_replay nothing keeps them; set "
+                "lambda_cluster to a tiny value, such as 1e-9"
             )
         if self.lambda_replay > 0 and (self.embedding != "decoder" or self.normalise):
             raise ValueError(

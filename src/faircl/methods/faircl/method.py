@@ -53,8 +53,7 @@ class FairCL(Method):
     has its label, so nothing is assigned and no teacher labels pixels.
 
     State: the prototype bank, the class distributions, the remembered features and, during a step, its soft labels; the
-    step's ``old_classes``, its ``unlabelled_label``, its
-    ``updates`` so far and whether it is a ``domain`` step.
+    step's ``old_classes``, its ``unlabelled_label``, its ``updates`` so far and whether it is a ``domain`` step.
     """
 
     Config = FairCLConfig
@@ -123,10 +122,7 @@ class FairCL(Method):
         loss = self.cross_entropy(
             out.logits, targets, class_weight=weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
         )
-        if not self._has_soft_labels():
-            return loss
-        logits = out.logits if offset is None else at_least_float32(out.logits) + offset[:, None, None]
-        return self._with_soft_labels(loss, batch, logits, targets, weight)
+        return self._with_soft_labels(loss, batch, out.logits, targets, weight) if self._has_soft_labels() else loss
 
     def _has_soft_labels(self) -> bool:
         return self.config.unlabelled == "soft" and self.old_classes > 0 and not self.domain
@@ -139,6 +135,7 @@ class FairCL(Method):
             L_seg = 1/N · ( Σ_{i labelled} w_{y_i} · CE_i  +  λ_soft · Σ_{j unlabelled} u_j · H(q_j, p_j) ),
 
         u_j = Σ_c q_jc · w_c, with q = 0 for new classes: by the labels of a step an unlabelled pixel is none of them.
+        The old network's q is compared with the network's own p: under ``adjust`` neither has the offset.
         """
         classes, shares = self._soft_labels(batch)
         pixels = marked_pixels(batch.labels == self.unlabelled_label, (logits.shape[-2], logits.shape[-1]))
@@ -221,7 +218,7 @@ class FairCL(Method):
         if self.old_classes == 0 or self.domain or treatment not in ("soft", "unbiased", "paper"):
             return features, labels
         given = self._soft_labels(batch).likeliest() if treatment == "soft" else self._assignment(out, size).labels
-        return features, labels.where(to_stride(batch.labels, size) != self.unlabelled_label, given)
+        return features, labels.where(to_stride(batch.labels, size) != self.unlabelled_label, to_stride(given, size))
 
     def _features(self, out: SegOutput) -> Tensor:
         """Return the features f (B, D, h, w) that are clustered."""

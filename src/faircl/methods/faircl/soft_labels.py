@@ -48,17 +48,17 @@ class SoftLabels(nn.Module):
     def __init__(self, kept: int) -> None:
         super().__init__()
         self.kept = kept
-        self.register_buffer("classes", torch.zeros((0, 0, 0, kept), dtype=torch.uint8))
-        self.register_buffer("shares", torch.zeros((0, 0, 0, kept), dtype=torch.uint8))
+        for name in ("classes", "shares"):
+            self.register_buffer(name, torch.zeros((0, 0, 0, 0), dtype=torch.uint8))
         self._forget_scan()
 
     def _forget_scan(self) -> None:
-        self._scanned: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._scanned: list[tuple[Tensor, ...]] = []
         self._background = torch.zeros(2, dtype=torch.float64)
 
     def clear(self) -> None:
         """Forget all windows."""
-        self.classes, self.shares = (part[:0].clone() for part in (self.classes, self.shares))
+        self.classes, self.shares = (self.shares.new_zeros((0, 0, 0, 0)) for _ in range(2))
 
     @torch.no_grad()
     def add(self, windows: Tensor, logits: Tensor, unlabelled: Tensor) -> None:
@@ -72,7 +72,8 @@ class SoftLabels(nn.Module):
         shares = (shares / shares.sum(3, keepdim=True) * LEVELS).round().to(torch.uint8)
         classes = classes.to(torch.uint8 if q.shape[3] <= 256 else torch.int16)
         missing = self.kept - classes.shape[3]
-        self._scanned.append((windows, F.pad(classes, (0, missing)), F.pad(shares, (0, missing))))
+        kinds = windows, F.pad(classes, (0, missing)), F.pad(shares, (0, missing))
+        self._scanned.append(tuple(one.cpu() for one in kinds))  # as objects between processes, not to another's GPU
         pixels = marked_pixels(unlabelled, (logits.shape[-2], logits.shape[-1]))
         counted = torch.stack([(q[..., BACKGROUND] * pixels).sum(), pixels.sum()])
         self._background += counted.to(self._background)
@@ -88,9 +89,9 @@ class SoftLabels(nn.Module):
         self._forget_scan()
         if not parts:
             return
-        numbers, classes, shares = (torch.cat([one.to(device) for one in kind]) for kind in zip(*parts, strict=True))
+        numbers, classes, shares = (torch.cat(kind) for kind in zip(*parts, strict=True))
         order = numbers.argsort()
-        self.classes, self.shares = classes[order], shares[order]
+        self.classes, self.shares = classes[order].to(device), shares[order].to(device)
 
     def background_share(self) -> float:
         """Return the share of background in the unlabelled pixels of the last scan, summed over q."""
