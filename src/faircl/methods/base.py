@@ -68,6 +68,12 @@ class StepContext:
     windows: int = 0
     assigned: AssignedLabels | None = field(default=None)
 
+    @property
+    def hides_classes(self) -> bool:
+        """Whether unlabelled pixels may show old classes: at later steps, unless all classes so far are labelled."""
+        labelled = self.background and self.unlabelled == UNLABELLED
+        return self.step > 0 and not self.domain and not labelled
+
 
 class Method(nn.Module):
     """Base of all methods.

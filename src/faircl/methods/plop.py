@@ -101,8 +101,7 @@ class PLOP(TeacherMethod):
 
     def needs_scan(self, context: StepContext) -> bool:
         """Ask for a scan where the step's images may hide an old class."""
-        labelled = context.background and context.unlabelled == UNLABELLED
-        return context.step > 0 and not context.domain and not labelled
+        return context.hides_classes
 
     def scan_batch(self, scanned: ScannedBatch, context: StepContext) -> None:
         """Add the old network's doubt about unlabelled pixels to the histogram."""

@@ -104,9 +104,8 @@ class SSUL(Method):
 
     def _keep_old(self, context: StepContext) -> None:
         """Copy the classifier where the step may hide an old class."""
-        hides = not context.domain and not (context.background and context.unlabelled == UNLABELLED)
         self.old_weight, self.old_bias = self.old_weight[:0], self.old_bias[:0]
-        if context.step > 0 and hides:
+        if context.hides_classes:
             weight, bias = context.model.classifier.weight_and_bias()
             unknown_weight, unknown_bias = context.model.classifier.unknown_weight_and_bias()
             self.old_weight = torch.cat([weight, unknown_weight]).detach().clone()

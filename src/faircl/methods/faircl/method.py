@@ -53,7 +53,8 @@ class FairCL(Method):
     has its label, so nothing is assigned and no teacher labels pixels.
 
     State: the prototype bank, the class distributions, the remembered features and, during a step, its soft labels; the
-    step's ``old_classes``, its ``unlabelled_label``, its ``updates`` so far and whether it is a ``domain`` step.
+    step's ``old_classes``, its ``unlabelled_label``, its ``updates`` so far, whether it is a ``domain`` step
+    and whether it ``hides_classes``.
     """
 
     Config = FairCLConfig
@@ -61,7 +62,7 @@ class FairCL(Method):
     summary = "soft labels of fixed windows, prototype replay, fairness from the class distribution; one pass"
     paper = "FairCL, NeurIPS 2023"
     needs = Needs("one scan of the step's windows by the old network; features of every class")
-    saved_numbers = ("old_classes", "unlabelled_label", "updates", "domain")
+    saved_numbers = ("old_classes", "unlabelled_label", "updates", "domain", "hides_classes")
 
     def __init__(self, config: FairCLConfig, model: Segmenter) -> None:
         super().__init__(config, model)
@@ -74,6 +75,7 @@ class FairCL(Method):
         self.soft = SoftLabels(config.soft_classes)
         self.memory = FeatureMemory(config.replay, width)
         self.old_classes, self.unlabelled_label, self.updates, self.domain = 0, UNLABELLED, 0, False
+        self.hides_classes = False
 
     def step0_key(self) -> dict[str, object]:
         """Return all settings but those of unlabelled pixels, later steps and measures."""
@@ -112,7 +114,7 @@ class FairCL(Method):
         share = self.distribution.normalised()
         if c.lambda_class > 0 and c.fairness == "importance":
             weight = 1 + c.lambda_class * (importance_weights(share, c.gamma, c.clip) - 1)
-            if c.cap_assigned and self.old_classes > 0:
+            if c.cap_assigned and self.hides_classes:
                 assigned = (batch.labels == self.unlabelled_label) & (targets != IGNORE)
                 over = weight.clamp_min(1)[targets.where(assigned, 0)]
                 pixel_weight = torch.where(assigned, 1 / over, 1.0)
@@ -125,7 +127,7 @@ class FairCL(Method):
         return self._with_soft_labels(loss, batch, out.logits, targets, weight) if self._has_soft_labels() else loss
 
     def _has_soft_labels(self) -> bool:
-        return self.config.unlabelled == "soft" and self.old_classes > 0 and not self.domain
+        return self.config.unlabelled == "soft" and self.hides_classes
 
     def _with_soft_labels(
         self, labelled: Tensor, batch: Batch, logits: Tensor, targets: Tensor, weight: Tensor | None
@@ -181,7 +183,7 @@ class FairCL(Method):
     def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
         """Replace unlabelled pixels as ``unlabelled`` says; at the first step they are background."""
         treatment = self.config.unlabelled
-        if self.old_classes == 0 or self.domain or treatment in ("background", "unbiased"):
+        if not self.hides_classes or treatment in ("background", "unbiased"):
             return super().targets(batch, out, old)
         unlabelled = batch.labels == self.unlabelled_label  # the only label of unlabelled pixels at a step
         if treatment in ("soft", "paper", "ignore"):
@@ -215,7 +217,7 @@ class FairCL(Method):
         features = self._features(out)
         size, treatment = features.shape[-2:], self.config.unlabelled
         labels = to_stride(targets, size)
-        if self.old_classes == 0 or self.domain or treatment not in ("soft", "unbiased", "paper"):
+        if not self.hides_classes or treatment not in ("soft", "unbiased", "paper"):
             return features, labels
         given = self._soft_labels(batch).likeliest() if treatment == "soft" else self._assignment(out, size).labels
         return features, labels.where(to_stride(batch.labels, size) != self.unlabelled_label, to_stride(given, size))
@@ -231,17 +233,17 @@ class FairCL(Method):
 
     def needs_teacher(self, context: StepContext) -> bool:
         """Ask for the old network under ``unlabelled: teacher``, where pixels are unlabelled, and for ``bound``."""
-        labels = not context.domain and self.config.unlabelled == "teacher"
-        return context.step > 0 and (labels or self.config.bound)
+        labels = context.hides_classes and self.config.unlabelled == "teacher"
+        return labels or (context.step > 0 and self.config.bound)
 
     def needs_scan(self, context: StepContext) -> bool:
         """Ask for a scan under ``unlabelled: soft`` and ``assigned``, where pixels are unlabelled."""
-        return context.step > 0 and not context.domain and self.config.unlabelled in ("soft", "assigned")
+        return context.hides_classes and self.config.unlabelled in ("soft", "assigned")
 
     def begin_step(self, context: StepContext) -> None:
         """Label unlabelled pixels with the old network, then grow classifier, bank and class distributions."""
         self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
-        self.updates, self.domain = 0, context.domain
+        self.updates, self.domain, self.hides_classes = 0, context.domain, context.hides_classes
         self._classifier = context.model.classifier.weight_and_bias
         self._assigner = RejectingAssigner(context.old_classes, self.config.reject)
         context.windows = self.config.windows if self._has_soft_labels() else 0
