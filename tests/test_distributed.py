@@ -26,6 +26,7 @@ from faircl.losses import class_histogram, kl_from_uniform
 from faircl.losses.cross_entropy import pixel_cross_entropy
 from faircl.losses.imbalance import tilted_mean
 from faircl.methods.assignment import Assignment, RejectingAssigner
+from faircl.methods.faircl.soft_labels import SoftLabels
 from faircl.models.small import Small, SmallConfig
 from faircl.parallel import launched_world_size
 from faircl.progress import SilentReporter
@@ -88,6 +89,18 @@ def assigned():
     return kept.tolist(), {id: into[id].tolist() for id in sorted(into)}
 
 
+def soft_labels():
+    """Soft labels of fixed windows that are scanned in turn, and the share of background."""
+    gen = torch.Generator().manual_seed(3)
+    logits = torch.randn((IMAGES, 4, 3, 3), generator=gen)
+    unlabelled = torch.rand((IMAGES, 12, 12), generator=gen) > 0.5
+    soft = SoftLabels(2)
+    for k in rank_slice(range(IMAGES)):
+        soft.add(torch.tensor([k]), logits[k : k + 1], unlabelled[k : k + 1])
+    soft.gather()
+    return soft.classes.tolist(), soft.shares.tolist(), soft.background_share()
+
+
 def evaluated(images, examples):
     data = SceneData(8, images, 32)
     train, test = (index_labels(data, split) for split in ("train", "test"))
@@ -121,6 +134,7 @@ def everything():
         "map": queues(True),
         "flat": queues(False),
         "assigned": assigned(),
+        "soft": soft_labels(),
         "few": evaluated(2, 4),
         "many": evaluated(IMAGES, 5),
         "none wanted": evaluated(IMAGES, 0),
@@ -164,6 +178,13 @@ def test_every_process_has_all_assigned_labels(alone, together):
     assert sorted(masks) == [str(k) for k in range(IMAGES)]
     assert 0.85 < sum(kept) / (36 * IMAGES) < 0.95
     assert all(found["assigned"] == alone["assigned"] for found in together)
+
+
+def test_every_process_has_all_soft_labels(alone, together):
+    classes, shares, background = alone["soft"]
+    assert len(classes) == len(shares) == IMAGES
+    for found in together:
+        assert found["soft"] == (classes, shares, pytest.approx(background, rel=1e-12))
 
 
 @pytest.mark.parametrize("which", ["few", "many", "none wanted"])

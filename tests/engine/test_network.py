@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from faircl.config.schema import TrainConfig
@@ -175,3 +176,18 @@ def test_synchronising_keeps_the_activations_inside_timms_norms():
     converted = convert_sync_batch_norm(model).eval()
     assert any(isinstance(module, torch.nn.SyncBatchNorm) for module in converted.modules())
     assert torch.equal(converted(image).logits, before)
+
+
+def test_a_factor_of_zero_freezes_a_part_at_later_steps_alone(tiny_config, tiny_train, tmp_path):
+    settings = ("optim.later_parts.backbone=0",)
+    config = tiny_config(*settings)
+    for step in (0, 1):
+        model = set_training_mode(build_model(config), config, step)
+        assert [part.training for part in (model.backbone, model.decoder)] == [step == 0, True]
+    run = tiny_train(tmp_path / "run", *settings)
+    before, after = (load_file(run.step_path(step) / "model.safetensors") for step in (0, 1))
+    frozen = {name for name, value in before.items() if torch.equal(value, after[name])}
+    assert {name for name in before if name.startswith("backbone.")} <= frozen
+    assert not any(name.startswith("decoder.") and name.endswith("weight") for name in frozen)
+    start = build_model(config).state_dict()
+    assert not torch.equal(start["backbone.stem.0.weight"], before["backbone.stem.0.weight"])

@@ -130,3 +130,23 @@ def test_nothing_left_to_train_is_refused():
     parts = {"backbone": 0, "decoder": 0, "new_classifier": 0}
     with pytest.raises(UserError, match=r"optim\.parts: .*nothing would be trained"):
         parse_config({"data": "scenes", "model": "small", "method": "finetune", "optim": {"parts": parts}})
+
+
+def test_factors_of_later_steps_act_at_later_steps_alone():
+    config = OptimConfig(
+        lr=0.1, parts=PartRates(backbone=0.5), later_parts=PartRates(backbone=0.0, decoder=0.2, old_classifier=0.3)
+    )
+    first = make_optimizer(config, network(), 0)
+    assert sorted({group["lr"] for group in first.param_groups}) == pytest.approx([0.05, 0.1])
+    model = network((3, 2))
+    later = make_optimizer(config, model, 1)
+    rates = {id(p): group["lr"] for group in later.param_groups for p in group["params"]}
+    found = {part: rates.get(id(p), 0.0) for part, p in model.parameter_groups()}
+    assert found == pytest.approx({"backbone": 0.0, "decoder": 0.02, "old_classifier": 0.03, "new_classifier": 0.1})
+    frozen = {part for part, p in model.parameter_groups() if not p.requires_grad}
+    assert frozen == {"backbone"}
+
+
+def test_without_factors_of_later_steps_all_steps_have_the_same():
+    config = OptimConfig(parts=PartRates(decoder=0.5))
+    assert config.part_rates(0) == config.part_rates(3) == PartRates(decoder=0.5)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from faircl.distributed import all_gather_objects, global_sum
 from faircl.labels import BACKGROUND
 from faircl.losses.soft_cross_entropy import marked_pixels
+from faircl.precision import at_least_float32
 
 LEVELS = 255
 """Levels of a share: 8 bits."""
@@ -67,7 +68,7 @@ class SoftLabels(nn.Module):
         Shapes: windows (B,), their numbers; logits (B, K, h, w) of the old network; unlabelled (B, H, W) bool, pixels
         that count for ``background_share``.
         """
-        q = logits.permute(0, 2, 3, 1).softmax(3, dtype=torch.float32)
+        q = at_least_float32(logits).permute(0, 2, 3, 1).softmax(3)
         shares, classes = q.topk(min(self.kept, q.shape[3]), dim=3)
         shares = (shares / shares.sum(3, keepdim=True) * LEVELS).round().to(torch.uint8)
         classes = classes.to(torch.uint8 if q.shape[3] <= 256 else torch.int16)
@@ -75,8 +76,9 @@ class SoftLabels(nn.Module):
         kinds = windows, F.pad(classes, (0, missing)), F.pad(shares, (0, missing))
         self._scanned.append(tuple(one.cpu() for one in kinds))  # as objects between processes, not to another's GPU
         pixels = marked_pixels(unlabelled, (logits.shape[-2], logits.shape[-1]))
-        counted = torch.stack([(q[..., BACKGROUND] * pixels).sum(), pixels.sum()])
-        self._background += counted.to(self._background)
+        # In double precision the sums do not depend on how windows are distributed over batches and processes.
+        sums = [part.sum(dtype=torch.float64) for part in (q[..., BACKGROUND] * pixels, pixels)]
+        self._background += torch.stack(sums).to(self._background)
 
     def gather(self) -> None:
         """Store what all processes have scanned, in the order of the windows' numbers.

@@ -1,0 +1,66 @@
+"""A later step of FairCL runs one network, once per update; the old one is seen before the step alone."""
+
+import gc
+
+import pytest
+import torch
+
+from faircl.engine.step_updates import StepUpdates
+from faircl.engine.trainer import Trainer
+from faircl.models.segmenter import Segmenter
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Count passes, networks and copies of a parameter in the second step's updates, and windows seen before them."""
+    seen = {"scan": 0, "passes": 0, "updates": 0, "networks": set(), "copies": set()}
+    inside = []
+    forward, update, run = Segmenter.forward, StepUpdates.update, Trainer.train_step
+
+    def passed(self, image, attentions=False):
+        if inside == [1, "update"]:
+            seen["passes"] += 1
+            seen["networks"].add(id(self))
+        elif inside == [1]:
+            seen["scan"] += len(image)
+        return forward(self, image, attentions)
+
+    def updated(self, measure=False):
+        inside.append("update")
+        found = update(self, measure)
+        inside.pop()
+        if inside == [1]:
+            seen["updates"] += 1
+            shape = self.updater.network.module.backbone.stem[0].weight.shape
+            alive = [p for p in gc.get_objects() if isinstance(p, torch.nn.Parameter) and p.shape == shape]
+            seen["copies"].add(len(alive))
+        return found
+
+    def trained(self, step, resumed=None):
+        inside[:] = [step]
+        found = run(self, step, resumed)
+        inside.clear()
+        return found
+
+    monkeypatch.setattr(Segmenter, "forward", passed)
+    monkeypatch.setattr(StepUpdates, "update", updated)
+    monkeypatch.setattr(Trainer, "train_step", trained)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("method", "scanned"), [("{name: faircl, windows: 3}", 3 * 24), ("faircl-paper", 24), ("finetune", 0)]
+)
+def test_one_pass_per_update_and_no_second_network(method, scanned, watched, tiny_train, tmp_path):
+    tiny_train(tmp_path / "run", f"method={method}")
+    assert watched["updates"] == 3
+    assert watched["passes"] == watched["updates"]
+    assert len(watched["networks"]) == 1
+    assert watched["scan"] == scanned
+    assert watched["copies"] == {1}
+
+
+def test_a_teacher_would_be_seen(watched, tiny_train, tmp_path):
+    tiny_train(tmp_path / "run", "method=mib")
+    assert watched["passes"] == 2 * watched["updates"]
+    assert watched["copies"] == {2}

@@ -1,0 +1,118 @@
+"""Fixed windows: the same crops from epoch to epoch, numbered alike on every way to the device."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_loader import counted, dataset
+
+from faircl.loading.device_cache import DeviceCache
+from faircl.loading.loader import train_loader
+from faircl.loading.prefetch import prefetch_to_device
+from faircl.loading.samplers import ListedBatches
+
+CPU = torch.device("cpu")
+R, IMAGES = 3, 7
+
+
+def fixed(windows=R, **options):
+    return replace(dataset(**options), windows=windows)
+
+
+def crop(data, epoch, index, place=0):
+    """Crop and window of an image at a place of an epoch."""
+    drawn = data.draw_augmentation(epoch * IMAGES + place, index, (40, 40))
+    return replace(drawn.crop, flip=False), drawn.window
+
+
+def test_a_window_returns_after_r_epochs_wherever_its_image_stands():
+    data = fixed()
+    for index in range(IMAGES):
+        for epoch in range(R):
+            place = (2 * index + epoch) % IMAGES
+            first, later = crop(data, epoch, index, place), crop(data, epoch + R, index, (place + 3) % IMAGES)
+            assert first[0] == later[0]
+            assert first[1].number == later[1].number == index * R + epoch
+
+
+def test_the_windows_of_an_image_differ():
+    data = fixed()
+    assert len({crop(data, epoch, index)[0] for epoch in range(R) for index in range(IMAGES)}) == R * IMAGES
+
+
+def test_other_steps_and_seeds_have_other_windows():
+    found = [crop(fixed(**other), 1, 2)[0] for other in ({}, {"seed": 1}, {"step": 1})]
+    assert len(set(found)) == 3
+
+
+def test_pixels_of_a_window_return_up_to_mirroring():
+    data, flips = fixed(), set()
+    for index in range(IMAGES):
+        first, later = data[index, index], data[R * IMAGES + index, index]
+        turned = first.window.flip != later.window.flip
+        flips.add(turned)
+        assert torch.equal(first.image, later.image.flip(2) if turned else later.image)
+        assert torch.equal(first.labels, later.labels.flip(1) if turned else later.labels)
+    assert flips == {True, False}
+
+
+def test_mirroring_and_jitter_are_drawn_at_every_visit():
+    data = fixed(jitter=0.3)
+    visits = [data.draw_augmentation(times * R * IMAGES, 0, (40, 40)) for times in range(12)]
+    assert {visit.window.number for visit in visits} == {0}
+    assert {visit.crop.flip for visit in visits} == {True, False}
+    assert all(visit.window.flip == visit.crop.flip for visit in visits)
+    assert len({tuple(visit.gains.tolist()) for visit in visits}) == 12
+    plain = replace(data, augmentation=replace(data.augmentation, flip=False, jitter=0.0))
+    unchanged = plain.draw_augmentation(0, 0, (40, 40))
+    assert unchanged.gains is None
+    assert not unchanged.crop.flip
+    assert unchanged.crop == replace(visits[0].crop, flip=False)
+
+
+@pytest.mark.parametrize("rounds", [1, R])
+def test_visits_show_every_window_once(rounds):
+    data = fixed()
+    numbers = [data.draw_augmentation(draw, index, (40, 40)).window.number for draw, index in data.visits(rounds)]
+    assert numbers == [index * R + turn for turn in range(rounds) for index in range(IMAGES)]
+    if rounds == R:
+        assert sorted(numbers) == list(range(R * IMAGES))
+
+
+def test_a_listed_order_is_cut_into_batches():
+    pairs = fixed().visits(R)
+    order = ListedBatches(pairs, 4)
+    assert [pair for batch in order for pair in batch] == pairs
+    assert [len(batch) for batch in order] == [4, 4, 4, 4, 4, 1]
+    assert len(order) == 6
+
+
+def test_without_fixed_windows_there_is_none():
+    assert fixed(windows=0)[0, 0].window is None
+    (batch,) = train_loader(fixed(windows=0), counted(IMAGES, 3, 1), 0)
+    assert batch.to_batch().windows is None
+
+
+def ways(data, order):
+    """The same batches by finished items, by windows cut on the device, and from images kept there."""
+    on_device = replace(data, resample_on_device=True)
+    return {
+        "items": train_loader(data, order, 0),
+        "workers": train_loader(data, order, 2),
+        "device": train_loader(on_device, order, 0),
+        "device, workers": train_loader(on_device, order, 2),
+        "cache": DeviceCache(data, CPU, lambda: None).batches(order),
+    }
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["training", "scan"])
+def test_windows_are_the_same_on_every_way(listed):
+    data = fixed()
+    order = ListedBatches(data.visits(R), 4) if listed else counted(IMAGES, 4, 6)
+    expected = [
+        [tuple(data.draw_augmentation(draw, index, (40, 40)).window) for draw, index in batch] for batch in order
+    ]
+    for way, batches in ways(data, order).items():
+        found = [batch.windows for batch in prefetch_to_device(batches, CPU)]
+        assert all(windows.dtype == torch.int64 for windows in found), way
+        assert [[tuple(row) for row in windows.tolist()] for windows in found] == expected, way
