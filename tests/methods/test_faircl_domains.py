@@ -38,7 +38,7 @@ class Domains(World):
         classes = self.channels[1]
         labels = self.labels(step)
 
-        def scan(windows=0, rounds=0):
+        def scan(windows=0):
             self.scans += 1
             for k in range(IMAGES):
                 yield ScannedBatch([str(k)], labels[k : k + 1], model(self.image[k : k + 1]))

@@ -135,7 +135,7 @@ def test_replay_equals_the_loop():
 
 @both_worlds
 def test_the_paper_ignores_unlabelled_pixels_and_pulls_them_to_the_closest_prototype(background):
-    r = Run(World(background), period=PERIOD, unlabelled="paper", assign="prototype", push=0, lambda_class=0)
+    r = Run(World(background), period=PERIOD, unlabelled="paper", push=0, lambda_class=0)
     r.to_step_one(6)
     r.iterate(PERIOD + 1)
     batch, out, targets, terms = r.forward()

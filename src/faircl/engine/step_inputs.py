@@ -128,14 +128,13 @@ def scan(
     fabric: Fabric,
     reporter: Reporter,
     windows: int = 0,
-    rounds: int = 0,
 ) -> Iterator[ScannedBatch]:
     """Run the model, with its weights at the time of the call, over this process's share of the step's images.
 
-    With ``windows`` these are the first ``rounds`` of so many fixed windows of every image, otherwise whole images.
+    Whole images, or with ``windows`` so many fixed windows of every image.
     """
     if windows > 0:
-        return _scan_windows(plan, step, model, method, fabric, reporter, windows, rounds)
+        return _scan_windows(plan, step, model, method, fabric, reporter, windows)
     return _scan_images(plan, step, model, method, fabric, reporter)
 
 
@@ -147,12 +146,11 @@ def _scan_windows(
     fabric: Fabric,
     reporter: Reporter,
     windows: int,
-    rounds: int,
 ) -> Iterator[ScannedBatch]:
     dataset = step_dataset(plan, step, method, windows=windows)
     plain = replace(dataset.augmentation, flip=False, jitter=0.0)
     dataset = replace(dataset, augmentation=plain, auxiliary=None)
-    order = ListedBatches(dataset.visits(rounds), SCANNED_BATCHES * max(plan.config.train.batch // world_size(), 1))
+    order = ListedBatches(dataset.visits(), SCANNED_BATCHES * max(plan.config.train.batch // world_size(), 1))
     batches = training_batches(dataset, order, plan.config.train, fabric.device, reporter)
     with fused(model), reporter.task(f"step {step} scan", len(order.pairs)) as task:
         for visited, batch in zip(order, batches, strict=True):

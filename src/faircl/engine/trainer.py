@@ -206,7 +206,6 @@ class Trainer:
         done, seconds = self._run_updates(context, teacher, resumed)
         gc.collect()  # frees DDP's hooks on the weights before the next step adds its own
         broadcast_buffers(self.model)
-        self.model.eval()
         self.method.end_step(context)
         images = done * self.config.optim.accumulate * self.config.train.batch
         return {"preparation_seconds": preparation, "seconds": seconds, "images_per_second": images / seconds}

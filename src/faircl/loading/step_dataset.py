@@ -120,10 +120,10 @@ class StepDataset(Dataset[Item | Window]):
         crop = replace(crop, flip=bool(a.flip and rng.random() < 0.5))
         return AugmentationDraw(crop, jitter_gains(rng, a.jitter), FixedWindow(number, crop.flip))
 
-    def visits(self, rounds: int) -> list[tuple[int, int]]:
-        """Return (draw, image) pairs that show the first ``rounds`` fixed windows of every image."""
+    def visits(self) -> list[tuple[int, int]]:
+        """Return (draw, image) pairs that show every fixed window once."""
         count = len(self.images)
-        return [(turn * count, index) for turn in range(rounds) for index in range(count)]
+        return [(turn * count, index) for turn in range(self.windows) for index in range(count)]
 
     def apply_labels(self, id: str, sample: Sample, region: tuple[slice, slice]) -> LabelledImage:
         """Return a region of an image with the step's labels."""

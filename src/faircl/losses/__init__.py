@@ -10,6 +10,8 @@ module                         losses
                                ``kl_from_uniform``, ``literal_class_loss``
 ``cluster``                    ``cluster_loss``: L_cluster, Eqn 8-9 of FairCL
 ``consistency``                ``consistency_loss``: L_cons, Eqn 14-15 of FairCL
+``soft_cross_entropy``         ``soft_cross_entropy_sum``: cross-entropy with a few classes and their shares per cell
+``replay``                     ``replay_loss``: cross-entropy of remembered features
 ``imbalance``                  ``effective_number_weights`` (Cui et al., CVPR 2019), ``pixel_seesaw`` (Wang et al., CVPR
                                2021), ``tilted_mean`` (Szabo et al., CVPRW 2021)
 ``distillation``               ``distillation`` (LwF), ``unbiased_distillation`` (Eqn 8-9 of MiB),

@@ -45,8 +45,8 @@ class StepContext:
     """What a method may know and use at the start and end of a step.
 
     ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan()`` runs it over this process's
-    share of the step's training images, whole and without augmentation; ``scan(windows, rounds)`` over the first
-    ``rounds`` of their fixed windows instead, not mirrored. ``label_pixels`` (channels after the step,)
+    share of the step's training images, whole and without augmentation; ``scan(windows)`` over so many fixed windows of
+    each instead, not mirrored. ``label_pixels`` (channels after the step,)
     counts the labels visible at this step, ``label_images`` (channels after the step,) the images that show each of
     them, ``pixels`` all pixels that are not ignored. A method that assigns labels sets ``assigned``. On a ``domain``
     step no class is new and every class is labelled, so no pixel is unlabelled. A method that wants fixed windows in
@@ -128,7 +128,7 @@ class Method(nn.Module):
         new = context.step > 0 and context.classes > context.old_classes
         means = ClassMeans(context) if new and self.base_config.init == "prototype" else None
         if means is not None or self.needs_scan(context):
-            for scanned in context.scan(context.windows, context.windows):
+            for scanned in context.scan(context.windows):
                 self.scan_batch(scanned, context)
                 if means is not None:
                     means.add(scanned)

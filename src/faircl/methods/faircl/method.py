@@ -98,7 +98,7 @@ class FairCL(Method):
         if c.lambda_cluster > 0:
             terms["cluster"] = c.lambda_cluster * self._cluster(batch, out, targets)
         if c.lambda_class > 0 and c.fairness in ("kl", "literal"):
-            terms["class"] = c.lambda_class * self._class(out, targets)
+            terms["class"] = c.lambda_class * self._class(batch, out, targets)
         if c.lambda_cons > 0:
             terms["cons"] = c.lambda_cons * self._consistency(batch, out)
         return terms
@@ -166,11 +166,16 @@ class FairCL(Method):
         loss = cluster_loss(features, labels, bank.prototypes, bank.ready, self.margin, c.distance_order)
         return c.pull * loss.pull + c.push * loss.push
 
-    def _class(self, out: SegOutput, targets: Tensor) -> Tensor:
+    def _class(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """L_class in the two readings of the predicted class distribution p̂; 0 for a batch without a valid pixel."""
-        histogram, seen = self.distribution.histogram(out.logits, targets, self.config.histogram_momentum)
+        counted = self._counted(batch, targets)
+        histogram, seen = self.distribution.histogram(out.logits, counted, self.config.histogram_momentum)
         loss = (kl_from_uniform if self.config.fairness == "kl" else literal_class_loss)(histogram)
         return loss * seen
+
+    def _counted(self, batch: Batch, targets: Tensor) -> Tensor:
+        """Return labels (B, H, W) that are IGNORE where p̂ does not count: pixels with a soft label do."""
+        return batch.labels if self._has_soft_labels() else targets
 
     def _consistency(self, batch: Batch, out: SegOutput) -> Tensor:
         """L_cons (Eqn 14-15)."""
@@ -202,7 +207,7 @@ class FairCL(Method):
     def _assignment(self, output: SegOutput, size: torch.Size, doubt: bool = False) -> Assignment:
         """Assign pixels to the old channels, p_0 included."""
         known = self.old_classes
-        if self.config.assign == "softmax":
+        if self.config.assign == "softmax" and self.config.unlabelled != "paper":
             return assign_by_softmax(output.logits[:, :known], size, doubt=doubt)
         prototypes, ready = self.bank.prototypes[:known], self.bank.ready[:known]
         order = self.config.distance_order
@@ -212,7 +217,8 @@ class FairCL(Method):
         """Return features (B, D, h, w) and labels (B, h, w) at network stride, for L_cluster and the queues.
 
         Under ``soft``, ``unbiased`` and ``paper`` the segmentation loss needs no label for an unlabelled pixel, but a
-        cluster does: the likeliest class of its soft label, or one of p_0 and the old classes as ``assign`` says.
+        cluster does: the likeliest class of its soft label; one of p_0 and the old classes as ``assign`` says; the
+        closest of their prototypes.
         """
         features = self._features(out)
         size, treatment = features.shape[-2:], self.config.unlabelled
@@ -300,7 +306,8 @@ class FairCL(Method):
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
         """Add the batch's predictions to the running p̂ and its features to the queues S_c."""
         if self.config.fairness in ("kl", "literal") and self.config.histogram_momentum > 0:
-            self.distribution.observe(out.logits, targets, self.config.histogram_momentum)
+            counted = self._counted(batch, targets)
+            self.distribution.observe(out.logits, counted, self.config.histogram_momentum)
         if self.config.uses_prototypes():
             features, labels = self._clustered(batch, out, targets)
             keys = sample_keys(batch.draws, features.shape[-2], features.shape[-1])
