@@ -50,6 +50,10 @@ def test_parameters_are_those_of_the_last_network(lines, tiny_run):
     frozen = lines("optim.parts.backbone=0")["network"]
     backbone = sum(p.numel() for p in build_model(config).backbone.parameters())
     assert frozen == f"small, {number:,} parameters, {number - backbone:,} of them trainable"
+    # What is trained at some step is trainable.
+    assert lines("optim.later_parts.backbone=0")["network"].endswith("all trainable")
+    assert lines("optim.parts.backbone=0", "optim.later_parts.backbone=0")["network"] == frozen
+    assert lines("optim.parts.backbone=0", "optim.later_parts.backbone=1")["network"].endswith("all trainable")
 
 
 def test_many_steps_and_accumulated_batches(lines):

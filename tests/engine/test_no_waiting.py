@@ -19,7 +19,7 @@ FAIRCL = [
     "{name: faircl-paper, unlabelled: teacher, cap_assigned: true}",
     "{name: faircl-paper, unlabelled: unbiased, distance_order: 1}",
     "{name: faircl-paper, unlabelled: ignore, embedding: backbone}",
-    "{name: faircl, fairness: adjust, unlabelled: paper, assign: prototype}",
+    "{name: faircl, fairness: adjust, unlabelled: paper}",
     "{name: faircl, fairness: kl, soft_classes: 9, lambda_cluster: 0}",
 ]
 TIMED = [name for name in METHODS.builtin if not METHODS.get(name).needs.attentions]

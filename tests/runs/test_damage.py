@@ -40,13 +40,23 @@ def stop_after(monkeypatch, updates):
 
 
 @pytest.fixture
-def stopped(tiny_train, tmp_path, monkeypatch):
-    """A run that was stopped at the second step after its second update of three."""
-    with monkeypatch.context() as patch:
-        stop_after(patch, 2)
-        with pytest.raises(Interrupted, match="at step 1 after update 2 of 3"):
-            tiny_train(tmp_path / "run")
-    return RunFolder(tmp_path / "run")
+def stop(tiny_train, tmp_path, monkeypatch):
+    """Return a function that makes a run which stops at the second step after its second update of three."""
+
+    def made(*settings):
+        with monkeypatch.context() as patch:
+            stop_after(patch, 2)
+            with pytest.raises(Interrupted, match="at step 1 after update 2 of 3"):
+                tiny_train(tmp_path / "run", *settings)
+        return RunFolder(tmp_path / "run")
+
+    return made
+
+
+@pytest.fixture
+def stopped(stop):
+    """The run of the recipe, stopped."""
+    return stop()
 
 
 def test_sums_are_those_of_sha256sum(tiny_run):
@@ -90,7 +100,7 @@ def test_two_checkpoints_are_kept(stopped):
     assert [damaged_file(path) for path in stopped.checkpoints.iterdir()] == [None, None]
 
 
-NAMES = ("model", "method", "optimizer", "processes", "assigned")
+NAMES = ("model", "method", "optimizer", "processes")
 
 
 @grid("name", [f"{name}.{kind}" for name in NAMES for kind in ("safetensors", "json")] + ["SHA256SUMS"], quick=2)
@@ -105,6 +115,20 @@ def test_the_checkpoint_before_a_damaged_one_is_used(name, stopped, tiny_run, ti
     assert str(newest) in damaged[0]
     assert states(stopped) == states(tiny_run)
     assert records(stopped) == records(tiny_run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["safetensors", "json"])
+def test_assigned_labels_may_be_damaged_too(kind, stop, tiny_train, silent, tmp_path):
+    whole = tiny_train(tmp_path / "whole", "method=faircl-paper")
+    run = stop("method=faircl-paper")
+    flip_bit(run.checkpoints / f"01-00000002/assigned.{kind}")
+    reporter = silent()
+    tiny_train(run.path, "method=faircl-paper", resume=True, reporter=reporter)
+    damaged = [line for line in reporter.said if line.startswith("warning: ")]
+    assert len(damaged) == 1
+    assert damaged[0].endswith("is missing or damaged; the checkpoint before it is used")
+    assert states(run) == states(whole)
 
 
 def test_no_checkpoint_is_whole(stopped, tiny_run, tiny_train, silent):
