@@ -13,9 +13,9 @@ from real_runs.plan import Job, Place, read_plan
 from real_runs.results import Results
 from real_runs.runner import Runner
 from real_runs.workload import images, longest_first
+from tiny_runs import TINY, Silent
 
 import faircl
-from conftest import TINY, Silent
 from faircl.errors import UserError
 from faircl.runs.folder import RunFolder
 
