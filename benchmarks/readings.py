@@ -27,7 +27,7 @@ DEFAULT: dict[str, list[str]] = {
 
 PAPER: dict[str, list[str]] = {
     "faircl-paper": [],
-    "unlabelled: paper": ["method.unlabelled=paper", "method.assign=prototype"],
+    "unlabelled: paper": ["method.unlabelled=paper"],
     "assign by prototype": ["method.assign=prototype"],
     "unlabelled: teacher": ["method.unlabelled=teacher"],
     "unlabelled: online": ["method.unlabelled=online"],

@@ -128,8 +128,19 @@ def test_nothing_left_to_train_is_refused():
     from faircl.config.run import parse_config
 
     parts = {"backbone": 0, "decoder": 0, "new_classifier": 0}
-    with pytest.raises(UserError, match=r"optim\.parts: .*nothing would be trained"):
+    with pytest.raises(UserError, match=r"optim: .*nothing would be trained"):
         parse_config({"data": "scenes", "model": "small", "method": "finetune", "optim": {"parts": parts}})
+
+
+def test_nothing_left_to_train_at_later_steps_is_refused():
+    from faircl.config.run import parse_config
+
+    tree = {"data": "scenes", "model": "small", "method": "finetune"}
+    none = {"backbone": 0, "decoder": 0, "old_classifier": 0, "new_classifier": 0}
+    with pytest.raises(UserError, match="later steps"):
+        parse_config(tree | {"optim": {"later_parts": none}})
+    left = parse_config(tree | {"optim": {"later_parts": none | {"old_classifier": 1}}})
+    assert left.optim.later_parts.old_classifier == 1
 
 
 def test_factors_of_later_steps_act_at_later_steps_alone():

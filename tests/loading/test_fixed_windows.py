@@ -9,7 +9,7 @@ from test_loader import counted, dataset
 from faircl.loading.device_cache import DeviceCache
 from faircl.loading.loader import train_loader
 from faircl.loading.prefetch import prefetch_to_device
-from faircl.loading.samplers import ListedBatches
+from faircl.loading.samplers import ListedBatches, ShuffledOrder, StepBatchSampler, Stream
 
 CPU = torch.device("cpu")
 R, IMAGES = 3, 7
@@ -114,3 +114,16 @@ def test_windows_are_the_same_on_every_way(listed):
         found = [batch.windows for batch in prefetch_to_device(batches, CPU)]
         assert all(windows.dtype == torch.int64 for windows in found), way
         assert [[tuple(row) for row in windows.tolist()] for windows in found] == expected, way
+
+
+def test_windows_of_step_and_memory_take_turns_each_by_its_own_epochs():
+    # Seven images of the step, three of a batch; fourteen of a memory, one of a batch: the memory's epochs are longer.
+    data = replace(fixed(), images=tuple(str(k) for k in range(21)), streams=((3, 7), (1, 14)))
+    streams = [Stream(ShuffledOrder(7, 0, ("a",)), 3), Stream(ShuffledOrder(14, 0, ("b",)), 1, first=7)]
+    shown: dict[int, list[int]] = {}
+    for batch in StepBatchSampler(streams, 14 * 2 * R):
+        for draw, index in batch:
+            shown.setdefault(index, []).append(data.draw_augmentation(draw, index, (40, 40)).window.number)
+    assert sorted(shown) == list(range(21))
+    for index, numbers in shown.items():
+        assert numbers == [index * R + visit % R for visit in range(len(numbers))]

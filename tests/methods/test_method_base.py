@@ -115,3 +115,13 @@ def test_unlabelled_pixels_without_a_background_are_ignored_by_default():
     batch, _, targets, _ = r.forward(r.batch(range(IMAGES)))
     assert (batch.labels == UNLABELLED).any()
     assert torch.equal(targets == IGNORE, (batch.labels == UNLABELLED) | (batch.labels == IGNORE))
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_step_that_labels_all_classes_hides_none(background):
+    context = World(background).context(1, None)
+    assert context.hides_classes
+    assert not dataclasses.replace(context, all_labelled=True).hides_classes
+    assert not dataclasses.replace(context, domain=True).hides_classes
+    assert not World(background).context(0, None).hides_classes
+    assert dataclasses.replace(context, unlabelled=UNLABELLED).hides_classes is not background

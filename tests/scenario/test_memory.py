@@ -154,6 +154,25 @@ def test_methods_that_label_take_it_too(method, tiny_train, tmp_path):
     assert tiny_train(tmp_path / "run", f"method={method}", "memory.images=5").finished_steps() == 2
 
 
+def test_windows_of_a_memory_are_scanned_without_labels(tiny_train, tmp_path, monkeypatch):
+    from faircl.methods.faircl import FairCL
+
+    seen = []
+    scan_batch = FairCL.scan_batch
+
+    def watch(self, scanned, context):
+        seen.extend(zip(scanned.windows.tolist(), (scanned.labels == IGNORE).flatten(1).all(1).tolist(), strict=True))
+        scan_batch(self, scanned, context)
+
+    monkeypatch.setattr(FairCL, "scan_batch", watch)
+    run = tiny_train(tmp_path / "run", "memory.images=6", "method.windows=2")
+    images = len(run.load_scenario().steps[1].images)
+    memory = {number for number, hidden in seen if hidden}
+    assert sorted(number for number, _ in seen) == list(range(2 * images + len(memory)))
+    assert memory == set(range(2 * images, 2 * images + len(memory)))
+    assert memory
+
+
 def test_a_batch_of_one_has_no_room_for_a_memory(tiny_train, tmp_path):
     with pytest.raises(UserError, match=r"raise train\.batch"):
         tiny_train(tmp_path / "run", "memory.images=5", "train.batch=1", "model.norm=group")

@@ -48,12 +48,6 @@ class PartRates(Section):
     old_classifier: float = Field(1.0, ge=0)
     new_classifier: float = Field(1.0, ge=0)
 
-    @model_validator(mode="after")
-    def _some_trained(self) -> Self:
-        if not (self.backbone or self.decoder or self.new_classifier):
-            raise ValueError("nothing would be trained at the first step; set one of the factors above 0")
-        return self
-
 
 class OptimConfig(Section):
     """Optimiser and schedule; a new one starts at every step."""
@@ -72,6 +66,15 @@ class OptimConfig(Section):
     warmup: int = Field(0, ge=0, description="iterations of linear warm-up")
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0: no clipping")
     accumulate: int = Field(1, ge=1, description="batches per update")
+
+    @model_validator(mode="after")
+    def _some_trained(self) -> Self:
+        first, later = self.parts, self.later_parts
+        if not (first.backbone or first.decoder or first.new_classifier):
+            raise ValueError("nothing would be trained at the first step; set one of the factors of parts above 0")
+        if later is not None and not any(later.model_dump().values()):
+            raise ValueError("nothing would be trained at later steps; set one of the factors of later_parts above 0")
+        return self
 
     def part_rates(self, step: int) -> PartRates:
         """Return the learning-rate factors of a step."""

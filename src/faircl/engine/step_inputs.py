@@ -14,6 +14,7 @@ from faircl.acceleration import fused
 from faircl.distributed import rank_slice, world_size
 from faircl.engine.plan import Plan
 from faircl.engine.update import forward_without_grad
+from faircl.labels import IGNORE
 from faircl.loading.assigned_labels import AssignedLabels
 from faircl.loading.batch import Batch
 from faircl.loading.inputs import training_batches
@@ -55,12 +56,13 @@ def step_batches(
     ``assigned`` are the labels that the method assigned to unlabelled pixels before the step, ``done`` the updates
     whose batches are left out, ``windows`` the number of fixed windows per image, or 0.
     """
-    config = plan.config
-    dataset = step_dataset(plan, step, method, assigned, windows)
+    config, streams = plan.config, batch_streams(plan, step)
+    sizes = len(plan.scenario.steps[step].images), len(plan.memories[step].images)
+    shown = tuple((stream.items, images) for stream, images in zip(streams, sizes, strict=False))
+    dataset = replace(step_dataset(plan, step, method, assigned, windows), streams=shown)
     per_update = config.optim.accumulate
     batches, first = step_iterations(plan, step) * per_update, done * per_update
-    order = StepBatchSampler(batch_streams(plan, step), batches, first)
-    return training_batches(dataset, order, config.train, device, reporter)
+    return training_batches(dataset, StepBatchSampler(streams, batches, first), config.train, device, reporter)
 
 
 def step_dataset(
@@ -117,6 +119,7 @@ def step_context(
         label_images=torch.from_numpy((counts > 0).sum(0)),
         pixels=plan.pixels(step),
         scan=partial(scan, plan, step, model, method, fabric, reporter),
+        all_labelled=scenario.setting == "sequential",
     )
 
 
@@ -156,8 +159,11 @@ def _scan_windows(
         for visited, batch in zip(order, batches, strict=True):
             assert batch.windows is not None, "the dataset has fixed windows"
             output = forward_without_grad(fabric, model, batch.image, method.needs.attentions)
-            ids = [dataset.images[index] for _, index in visited]
-            yield ScannedBatch(ids, batch.labels, output, batch.windows[:, 0])
+            ids, numbers = [dataset.images[index] for _, index in visited], batch.windows[:, 0]
+            # Windows of a replay memory need predictions, but counts and means are of the step's own images.
+            remembered = numbers >= len(plan.scenario.steps[step].images) * windows
+            labels = batch.labels.masked_fill(remembered[:, None, None], IGNORE)
+            yield ScannedBatch(ids, labels, output, numbers)
             for _ in visited:
                 task.advance()
 

@@ -78,6 +78,8 @@ class StepDataset(Dataset[Item | Window]):
     tables: Mapping[str, LabelTable] = field(default_factory=dict)
     resample_on_device: bool = False
     windows: int = 0
+    streams: tuple[tuple[int, int], ...] = ()
+    """Items of every batch and images of each stream that fills it; unset: all images are one stream."""
 
     def __getitem__(self, key: tuple[int, int]) -> Item | Window:
         """Read, label and augment one image."""
@@ -115,10 +117,20 @@ class StepDataset(Dataset[Item | Window]):
         if self.windows == 0:
             crop = Crop.draw(rng, size, a.crop, a.scale, a.flip)
             return AugmentationDraw(crop, jitter_gains(rng, a.jitter), None)
-        number = index * self.windows + (draw // len(self.images)) % self.windows
+        number = index * self.windows + self._epoch(draw, index) % self.windows
         crop = Crop.draw(generator(self.seed, "window", self.step, number), size, a.crop, a.scale, flip=False)
         crop = replace(crop, flip=bool(a.flip and rng.random() < 0.5))
         return AugmentationDraw(crop, jitter_gains(rng, a.jitter), FixedWindow(number, crop.flip))
+
+    def _epoch(self, draw: int, index: int) -> int:
+        """Return how often the stream of an image has shown all its images before a draw."""
+        streams = self.streams or ((1, len(self.images)),)
+        batch, place = divmod(draw, sum(items for items, _ in streams))
+        for items, images in streams:
+            if index < images:
+                return (batch * items + place) // images
+            index, place = index - images, place - items
+        raise ValueError(f"image {index} is in no stream of {streams}")
 
     def visits(self) -> list[tuple[int, int]]:
         """Return (draw, image) pairs that show every fixed window once."""

@@ -46,11 +46,12 @@ class StepContext:
 
     ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan()`` runs it over this process's
     share of the step's training images, whole and without augmentation; ``scan(windows)`` over so many fixed windows of
-    each instead, not mirrored. ``label_pixels`` (channels after the step,)
-    counts the labels visible at this step, ``label_images`` (channels after the step,) the images that show each of
-    them, ``pixels`` all pixels that are not ignored. A method that assigns labels sets ``assigned``. On a ``domain``
-    step no class is new and every class is labelled, so no pixel is unlabelled. A method that wants fixed windows in
-    training sets ``windows``, their number per image.
+    each instead, not mirrored, and over those of a replay memory, whose labels are all IGNORE. ``label_pixels``
+    (channels after the step,) counts the labels visible at this step, ``label_images`` (channels after the step,) the
+    images that show each of them, ``pixels`` all pixels that are not ignored. A method that assigns labels sets
+    ``assigned``. On a ``domain`` step no class is new and every class is labelled, so no pixel is unlabelled; nor is
+    one under the sequential setting, where all classes so far are labelled (``all_labelled``). A method that wants
+    fixed windows in training sets ``windows``, their number per image.
     """
 
     step: int
@@ -65,13 +66,14 @@ class StepContext:
     pixels: int
     scan: Callable[..., Iterator[ScannedBatch]]
     domain: bool = False
+    all_labelled: bool = False
     windows: int = 0
     assigned: AssignedLabels | None = field(default=None)
 
     @property
     def hides_classes(self) -> bool:
         """Whether unlabelled pixels may show old classes: at later steps, unless all classes so far are labelled."""
-        labelled = self.background and self.unlabelled == UNLABELLED
+        labelled = self.all_labelled or (self.background and self.unlabelled == UNLABELLED)
         return self.step > 0 and not self.domain and not labelled
 
 
