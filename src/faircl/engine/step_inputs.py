@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import torch
 from lightning_fabric import Fabric
+from torch import Tensor
 
 from faircl.acceleration import fused
 from faircl.distributed import rank_slice, world_size
@@ -22,7 +22,7 @@ from faircl.loading.samplers import ListedBatches, Order, RareClassOrder, Shuffl
 from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.methods.base import Method, ScannedBatch, StepContext
-from faircl.models.segmenter import Segmenter
+from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.progress import Reporter
 
 SCANNED_BATCHES = 4
@@ -118,68 +118,57 @@ def step_context(
         label_pixels=torch.from_numpy(counts.sum(0)),
         label_images=torch.from_numpy((counts > 0).sum(0)),
         pixels=plan.pixels(step),
-        scan=partial(scan, plan, step, model, method, fabric, reporter),
+        scan=Scan(plan, step, model, method, fabric, reporter),
         all_labelled=scenario.setting == "sequential",
     )
 
 
-def scan(
-    plan: Plan,
-    step: int,
-    model: Segmenter,
-    method: Method,
-    fabric: Fabric,
-    reporter: Reporter,
-    windows: int = 0,
-) -> Iterator[ScannedBatch]:
-    """Run the model, with its weights at the time of the call, over this process's share of the step's images.
+@dataclass(frozen=True)
+class Scan:
+    """Runs a model, with its weights at the time of the call, over this process's share of a step's images."""
 
-    Whole images, or with ``windows`` so many fixed windows of every image.
-    """
-    if windows > 0:
-        return _scan_windows(plan, step, model, method, fabric, reporter, windows)
-    return _scan_images(plan, step, model, method, fabric, reporter)
+    plan: Plan
+    step: int
+    model: Segmenter
+    method: Method
+    fabric: Fabric
+    reporter: Reporter
 
+    def __call__(self, windows: int = 0) -> Iterator[ScannedBatch]:
+        """Yield whole images, or with ``windows`` so many fixed windows of every image."""
+        return self._windows(windows) if windows > 0 else self._images()
 
-def _scan_windows(
-    plan: Plan,
-    step: int,
-    model: Segmenter,
-    method: Method,
-    fabric: Fabric,
-    reporter: Reporter,
-    windows: int,
-) -> Iterator[ScannedBatch]:
-    dataset = step_dataset(plan, step, method, windows=windows)
-    plain = replace(dataset.augmentation, flip=False, jitter=0.0)
-    dataset = replace(dataset, augmentation=plain, auxiliary=None)
-    order = ListedBatches(dataset.visits(), SCANNED_BATCHES * max(plan.config.train.batch // world_size(), 1))
-    batches = training_batches(dataset, order, plan.config.train, fabric.device, reporter)
-    with fused(model), reporter.task(f"step {step} scan", len(order.pairs)) as task:
-        for visited, batch in zip(order, batches, strict=True):
-            assert batch.windows is not None, "the dataset has fixed windows"
-            output = forward_without_grad(fabric, model, batch.image, method.needs.attentions)
-            ids, numbers = [dataset.images[index] for _, index in visited], batch.windows[:, 0]
-            # Windows of a replay memory need predictions, but counts and means are of the step's own images.
-            remembered = numbers >= len(plan.scenario.steps[step].images) * windows
-            labels = batch.labels.masked_fill(remembered[:, None, None], IGNORE)
-            yield ScannedBatch(ids, labels, output, numbers)
-            for _ in visited:
-                task.advance()
+    def _windows(self, windows: int) -> Iterator[ScannedBatch]:
+        config, device = self.plan.config.train, self.fabric.device
+        dataset = step_dataset(self.plan, self.step, self.method, windows=windows)
+        plain = replace(dataset.augmentation, flip=False, jitter=0.0)
+        dataset = replace(dataset, augmentation=plain, auxiliary=None)
+        order = ListedBatches(dataset.visits(), SCANNED_BATCHES * max(config.batch // world_size(), 1))
+        own = len(self.plan.scenario.steps[self.step].images) * windows
+        batches = training_batches(dataset, order, config, device, self.reporter)
+        with fused(self.model), self.reporter.task(f"step {self.step} scan", len(order.pairs)) as task:
+            for visited, batch in zip(order, batches, strict=True):
+                assert batch.windows is not None, "the dataset has fixed windows"
+                ids, numbers = [dataset.images[index] for _, index in visited], batch.windows[:, 0]
+                # Windows of a replay memory need predictions, but counts and means are of the step's own images.
+                labels = batch.labels.masked_fill((numbers >= own)[:, None, None], IGNORE)
+                yield ScannedBatch(ids, labels, self._output(batch.image), numbers)
+                for _ in visited:
+                    task.advance()
 
+    def _images(self) -> Iterator[ScannedBatch]:
+        plan, step, device = self.plan, self.step, self.fabric.device
+        images = tuple(rank_slice(plan.scenario.steps[step].images))
+        table, tables = plan.scenario.train_table(step), plan.memories[step].tables(plan.scenario, step)
+        whole = WholeImages(plan.data, plan.splits.train, images, table, tables=tables)
+        with fused(self.model), self.reporter.task(f"step {step} scan", len(images)) as task:
+            for group in same_size_batches(whole, plan.config.eval.batch, plan.config.train.workers, self.reporter):
+                image = torch.stack([item.image for item in group]).to(device)
+                labels = torch.stack([item.labels for item in group]).to(device).long()
+                output = self._output(image.to(torch.get_default_dtype()) / 255)
+                yield ScannedBatch([item.id for item in group], labels, output)
+                for _ in group:
+                    task.advance()
 
-def _scan_images(
-    plan: Plan, step: int, model: Segmenter, method: Method, fabric: Fabric, reporter: Reporter
-) -> Iterator[ScannedBatch]:
-    images = tuple(rank_slice(plan.scenario.steps[step].images))
-    table, tables = plan.scenario.train_table(step), plan.memories[step].tables(plan.scenario, step)
-    whole = WholeImages(plan.data, plan.splits.train, images, table, tables=tables)
-    with fused(model), reporter.task(f"step {step} scan", len(images)) as task:
-        for group in same_size_batches(whole, plan.config.eval.batch, plan.config.train.workers, reporter):
-            image = torch.stack([item.image for item in group]).to(fabric.device)
-            labels = torch.stack([item.labels for item in group]).to(fabric.device).long()
-            dtype = torch.get_default_dtype()
-            output = forward_without_grad(fabric, model, image.to(dtype) / 255, method.needs.attentions)
-            yield ScannedBatch([item.id for item in group], labels, output)
-            for _ in group:
-                task.advance()
+    def _output(self, image: Tensor) -> SegOutput:
+        return forward_without_grad(self.fabric, self.model, image, self.method.needs.attentions)
