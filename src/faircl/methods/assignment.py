@@ -43,15 +43,16 @@ def assign_by_prototype(
     Distances are upsampled, not features, which gives smooth borders between the network's grid points.
     Shapes: features (B, D, h, w); prototypes (K, D); ready (K,) bool; size (H, W).
     """
-    channels = ready.nonzero()[:, 0]
 
     def one(distance: Tensor) -> Assignment:
-        nearest = _upsample(distance, size).topk(min(2, len(channels)), dim=1, largest=False)
+        # Masked, not selected: a selection would wait for the device.
+        distance = _upsample(distance, size).masked_fill(~ready[:, None, None], torch.inf)
+        nearest = distance.topk(min(2, len(ready)), dim=1, largest=False)
         first, second = nearest.values[:, 0], nearest.values[:, -1]
-        labels = channels[nearest.indices[:, 0]]
-        return Assignment(labels, first / second.clamp_min(1e-12) if doubt else None)
+        second = second.where(second.isfinite(), first)  # a single cluster
+        return Assignment(nearest.indices[:, 0], first / second.clamp_min(1e-12) if doubt else None)
 
-    return _by_image(one, prototype_distances(features, prototypes[channels], order))
+    return _by_image(one, prototype_distances(features, prototypes, order))
 
 
 @torch.no_grad()

@@ -80,8 +80,10 @@ def report_skipped_files(data: SegmentationData, splits: Sequence[str], reporter
         return
     told: set[str] = set()
     for split in dict.fromkeys(splits):
-        # Validation images may be of a joined split, whose parts come on their own too.
-        if skipped := [file for file in data.skipped(split) if file not in told]:
+        skipped = list(data.skipped(split))
+        if "+" in split:  # parts of a joined split of validation images come on their own too
+            skipped = [file for file in skipped if file not in told]
+        if skipped:
             told |= set(skipped)
             more = ", …" if len(skipped) > 3 else ""
             count = "1 file" if len(skipped) == 1 else f"{len(skipped)} files"

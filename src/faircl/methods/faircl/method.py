@@ -82,7 +82,7 @@ class FairCL(Method):
         later = {"unlabelled", "assign", "reject", "cap_assigned", "init", "domain_prototypes", "domain_momentum"}
         later |= {"lambda_soft", "windows", "soft_classes", "lambda_replay", "replay_batch", "replay_power", "bound"}
         key = self.config.model_dump(mode="json", exclude=later)
-        return {"method": key, "bank": self.config.uses_prototypes()}
+        return {"method": key, "bank": self.config.uses_prototypes(), "memory": self.config.lambda_replay > 0}
 
     # The loss
 
@@ -286,8 +286,8 @@ class FairCL(Method):
             self._assigner.add(scanned.ids, assignment, scanned.labels == context.unlabelled)
 
     def end_step(self, context: StepContext) -> None:
-        """Keep features of every class; give each that has some a prototype; forget the soft labels."""
-        if self.config.uses_prototypes():
+        """Keep features for replay; give every class with features a prototype; forget the soft labels."""
+        if self.config.lambda_replay > 0:
             self.memory.keep(self.bank)
         self.bank.finish_step()
         self.soft.clear()
