@@ -90,6 +90,7 @@ def run(jobs, out, **attributes):
     return runner, runner.run()
 
 
+@pytest.mark.slow
 def test_a_first_step_is_trained_once_and_the_end_is_that_of_a_whole_run(tmp_path):
     one, other = jobs = plan(tmp_path)
     runner, done = run(jobs, tmp_path / "out")

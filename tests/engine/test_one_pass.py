@@ -10,11 +10,17 @@ from faircl.engine.trainer import Trainer
 from faircl.models.segmenter import Segmenter
 
 
+def parameters():
+    return [one for one in gc.get_objects() if isinstance(one, torch.nn.Parameter)]
+
+
 @pytest.fixture
 def watched(monkeypatch):
     """Count passes, networks and copies of a parameter in the second step's updates, and windows seen before them."""
     seen = {"scan": 0, "passes": 0, "updates": 0, "networks": set(), "copies": set()}
     inside = []
+    before = parameters()  # of networks that other tests have left; held, so that no other object takes their place
+    others = {id(one) for one in before}
     forward, update, run = Segmenter.forward, StepUpdates.update, Trainer.train_step
 
     def passed(self, image, attentions=False):
@@ -32,7 +38,7 @@ def watched(monkeypatch):
         if inside == [1]:
             seen["updates"] += 1
             shape = self.updater.network.module.backbone.stem[0].weight.shape
-            alive = [p for p in gc.get_objects() if isinstance(p, torch.nn.Parameter) and p.shape == shape]
+            alive = [one for one in parameters() if one.shape == shape and id(one) not in others]
             seen["copies"].add(len(alive))
         return found
 
