@@ -1,10 +1,7 @@
-"""Training of many jobs side by side, in processes of their own, with a limit of time."""
+"""Training of many jobs side by side, in worker processes, with a limit of time."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -15,6 +12,7 @@ from faircl.runs.environment import environment
 from real_runs.first_steps import begin, first_step_key, has_first_step, source_commit
 from real_runs.plan import Job
 from real_runs.results import Results, run_result
+from real_runs.workers import Command, Workers
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 45.0
@@ -47,7 +45,7 @@ class Runner:
             self.groups[first_step_key(job)].append(job)
         self.group_of = {job.name: group for group in self.groups.values() for job in group}
         self.waiting = [job for job in jobs if job.name not in finished]
-        self.running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
+        self.running: dict[str, tuple[Job, Command]] = {}
         self.failed: set[str] = set()
         self.commit, self.given_commit = environment()["commit"], commit
         for name in ("runs", "logs"):
@@ -57,15 +55,16 @@ class Runner:
         """Train what is not finished; return whether all is finished now."""
         already = sum(map(len, self.groups.values())) - len(self.waiting)
         self.say(f"{len(self.waiting)} runs to train, {already} finished before")
-        try:
-            while (self.waiting or self.running) and not self.stop():
-                self._collect()
-                self._start_some()
-                if not self.running and not self._startable():
-                    break
-                time.sleep(POLL_SECONDS)
-        finally:
-            self._end_all()
+        with Workers() as self.workers:
+            try:
+                while (self.waiting or self.running) and not self.stop():
+                    self._collect()
+                    self._start_some()
+                    if not self.running and not self._startable():
+                        break
+                    time.sleep(POLL_SECONDS)
+            finally:
+                self._end_all()
         return not self.waiting and not self.failed
 
     def folder(self, job: Job) -> Path:
@@ -108,31 +107,28 @@ class Runner:
         self.running[job.name] = job, self.launch(job)
         self.say(f"{job.name} {how}")
 
-    def launch(self, job: Job) -> subprocess.Popen[bytes]:
-        """Start the process that trains a job, on one thread; its output goes to a log."""
-        command = [sys.executable, "-m", "faircl", "train", "--resume", str(self.folder(job))]
+    def launch(self, job: Job) -> Command:
+        """Start the training of a job in a worker; its output goes to a log."""
         root = getattr(job.config.data, "root", None)
-        command += [] if root is None else ["--root", str(root)]
-        variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with self._log(job).open("ab") as log:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables)
+        place = () if root is None else ("--root", str(root))
+        return self.workers.start(("train", "--resume", str(self.folder(job)), *place), self._log(job))
 
     # Ending
 
     def _collect(self) -> None:
         """Record the jobs that have ended."""
         for name, (job, process) in list(self.running.items()):
-            if process.poll() is None:
+            if (code := process.poll()) is None:
                 continue
             del self.running[name]
-            if process.returncode == 0:
+            if code == 0:
                 result = run_result(job, self.folder(job), self.given_commit)
                 self.results.append(result)
                 last = result["steps"][-1]
                 self.say(f"{name} ends: validation mIoU {last['all']:.1f} after {result['seconds']:.0f} s of training")
             else:
                 self.failed.add(name)
-                self._report_failure(job, process.returncode)
+                self._report_failure(job, code)
 
     def _report_failure(self, job: Job, code: int) -> None:
         lines = self._log(job).read_text(encoding="utf-8", errors="replace").splitlines()[-ERROR_LINES:]
@@ -148,9 +144,7 @@ class Runner:
             process.terminate()
         until = time.monotonic() + GRACE_SECONDS
         for name, (job, process) in self.running.items():
-            try:
-                process.wait(max(until - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
+            if process.wait(max(until - time.monotonic(), 0.1)) is None:
                 process.kill()
                 process.wait()
             self.waiting.append(job)

@@ -3,36 +3,56 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from faircl.errors import UserError
 from real_runs.results import Result, Results, evaluated
+from real_runs.workers import Command, Workers
+
+POLL_SECONDS = 0.1
 
 
 def on_test_images(out: Path, chosen: Sequence[Result], roots: Mapping[str, Path], jobs: int) -> list[Result]:
     """Return the chosen runs with their evaluations on the test images; those not in test.jsonl are made now."""
     kept = Results(out / "test.jsonl")
     known = kept.runs()
-    todo = [result for result in chosen if result["run"] not in known]
-    with ThreadPoolExecutor(jobs) as pool:
-        for result in pool.map(partial(_evaluate, out, roots), todo):
-            kept.append(result)
+    waiting = [result for result in chosen if result["run"] not in known]
+    running: list[tuple[Result, Path, Command]] = []
+    with Workers() as workers, TemporaryDirectory() as place:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                result = waiting.pop(0)
+                printed = Path(place) / f"{result['run']}.json"
+                running.append(
+                    (result, printed, workers.start(_arguments(out, roots, result), printed, _errors(printed)))
+                )
+            time.sleep(POLL_SECONDS)
+            for result, printed, _ in (ended := [one for one in running if one[2].poll() is not None]):
+                kept.append(_tested(result, printed))
+            running = [one for one in running if one not in ended]
     wanted = {result["run"] for result in chosen}
     return [result for result in kept.read() if result["run"] in wanted]
 
 
-def _evaluate(out: Path, roots: Mapping[str, Path], result: Result) -> Result:
-    command = [sys.executable, "-m", "faircl", "eval", str(out / "runs" / result["run"]), "--images", "test", "--json"]
+def _arguments(out: Path, roots: Mapping[str, Path], result: Result) -> list[str]:
+    """Return the words after ``faircl`` that evaluate a run."""
     root = roots.get(result["benchmark"].partition("-")[0])
-    command += [] if root is None else ["--root", str(root)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
-        raise UserError(f"Run {result['run']} cannot be evaluated: {done.stderr.strip().splitlines()[-1]}")
-    return {**result, **evaluated(json.loads(done.stdout)["runs"][0]["steps"])}
+    place = [] if root is None else ["--root", str(root)]
+    return ["eval", str(out / "runs" / result["run"]), "--images", "test", "--json", *place]
+
+
+def _errors(printed: Path) -> Path:
+    return printed.with_suffix(".errors")
+
+
+def _tested(result: Result, printed: Path) -> Result:
+    """Return a result with what its evaluation has printed."""
+    try:
+        steps = json.loads(printed.read_text(encoding="utf-8"))["runs"][0]["steps"]
+    except ValueError:
+        reason = _errors(printed).read_text(encoding="utf-8").strip().splitlines()[-1:]
+        raise UserError(f"Run {result['run']} cannot be evaluated: {' '.join(reason)}") from None
+    return {**result, **evaluated(steps)}
