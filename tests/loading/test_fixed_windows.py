@@ -130,9 +130,7 @@ def ways(data, order):
 def test_windows_are_the_same_on_every_way(listed):
     data = fixed()
     order = ListedBatches(visits(data), 4) if listed else counted(IMAGES, 4, 6)
-    expected = [
-        tuple(data.draw_augmentation(draw, index, (40, 40)).window for draw, index in batch) for batch in order
-    ]
+    expected = [tuple(data.draw_augmentation(draw, index, (40, 40)).window for draw, index in batch) for batch in order]
     for way, batches in ways(data, order).items():
         assert [batch.windows for batch in prefetch_to_device(batches, CPU)] == expected, way
 
