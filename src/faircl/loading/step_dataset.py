@@ -138,13 +138,16 @@ class StepDataset(Dataset[Item | Window]):
         raise ValueError(f"image {index} is in no stream of {streams}")
 
     def first_visits(self, batches: Iterable[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
-        """Return the first (draw, image) pair of every fixed window that batches show, by the windows' numbers."""
+        """Return the first (draw, image) pair of every fixed window that batches show.
+
+        The first windows of all images come first, then the second ones, and so on.
+        """
         first: dict[int, tuple[int, int]] = {}
         for draw, index in chain.from_iterable(batches):
             first.setdefault(self.window_number(draw, index), (draw, index))
             if len(first) == self.windows * len(self.images):
                 break  # later epochs show the same windows
-        return [first[number] for number in sorted(first)]
+        return [first[number] for number in sorted(first, key=lambda number: (number % self.windows, number))]
 
     def apply_labels(self, id: str, sample: Sample, region: tuple[slice, slice]) -> LabelledImage:
         """Return a region of an image with the step's labels."""
