@@ -21,12 +21,13 @@ from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.loading.assigned_labels import AssignedLabels
+from faircl.loading.batch import FixedWindow
 from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
 from faircl.losses import class_histogram, kl_from_uniform
 from faircl.losses.cross_entropy import pixel_cross_entropy
 from faircl.losses.imbalance import tilted_mean
 from faircl.methods.assignment import Assignment, RejectingAssigner
-from faircl.methods.faircl.soft_labels import SoftLabels
+from faircl.methods.faircl.soft_labels import SoftLabelScan
 from faircl.models.small import Small, SmallConfig
 from faircl.parallel import launched_world_size
 from faircl.progress import SilentReporter
@@ -90,15 +91,19 @@ def assigned():
 
 
 def soft_labels():
-    """Soft labels of fixed windows that are scanned in turn, and the share of background."""
-    gen = torch.Generator().manual_seed(3)
-    logits = torch.randn((IMAGES, 4, 3, 3), generator=gen)
-    unlabelled = torch.rand((IMAGES, 12, 12), generator=gen) > 0.5
-    soft = SoftLabels(2)
-    for k in rank_slice(range(IMAGES)):
-        soft.add(torch.tensor([k]), logits[k : k + 1], unlabelled[k : k + 1])
-    soft.gather()
-    return soft.classes.tolist(), soft.shares.tolist(), soft.background_share()
+    """Soft labels of fixed windows that are scanned in turn, of few and of many classes, and the background's share."""
+    found = []
+    for classes, windows in ((4, IMAGES), (300, IMAGES), (4, 1)):  # with one window, some processes scan none
+        gen = torch.Generator().manual_seed(3)
+        logits = torch.randn((windows, classes, 3, 3), generator=gen)
+        unlabelled = torch.rand((windows, 12, 12), generator=gen) > 0.5
+        scan = SoftLabelScan(2)
+        for k in rank_slice(range(windows)):
+            scan.add([7 * k], logits[k : k + 1], unlabelled[k : k + 1])
+        soft = scan.gather()
+        given = soft.of([FixedWindow(7 * k, k % 2 == 1) for k in range(windows)], torch.device("cpu"))
+        found.append((given.classes.tolist(), given.shares.tolist(), len(soft), scan.background_share()))
+    return found
 
 
 def evaluated(images, examples):
@@ -181,10 +186,11 @@ def test_every_process_has_all_assigned_labels(alone, together):
 
 
 def test_every_process_has_all_soft_labels(alone, together):
-    classes, shares, background = alone["soft"]
-    assert len(classes) == len(shares) == IMAGES
+    assert [count for *_, count, _ in alone["soft"]] == [IMAGES, IMAGES, 1]
     for found in together:
-        assert found["soft"] == (classes, shares, pytest.approx(background, rel=1e-12))
+        for (*labels, background), (*expected, share) in zip(found["soft"], alone["soft"], strict=True):
+            assert labels == expected
+            assert background == pytest.approx(share, rel=1e-12)
 
 
 @pytest.mark.parametrize("which", ["few", "many", "none wanted"])

@@ -48,6 +48,7 @@ Write a method
     Terms               what a loss returns: named tensors
     TeacherMethod       base class of methods that run the old network on every batch
     ScannedBatch, AssignedLabels    whole images before a step, and labels assigned to them
+    SoftLabels, SoftBlock           class distributions of a step's fixed windows, and those of a scanned batch
     upsampled_cross_entropy, global_mean, global_sum
     BACKGROUND, IGNORE, UNLABELLED    label values with a meaning of their own
 
@@ -109,6 +110,8 @@ if TYPE_CHECKING:
     from faircl.labels import UNLABELLED as UNLABELLED
     from faircl.loading.assigned_labels import AssignedLabels as AssignedLabels
     from faircl.loading.batch import Batch as Batch
+    from faircl.loading.soft_labels import SoftBlock as SoftBlock
+    from faircl.loading.soft_labels import SoftLabels as SoftLabels
     from faircl.losses.cross_entropy import upsampled_cross_entropy as upsampled_cross_entropy
     from faircl.methods.base import Method as Method
     from faircl.methods.base import ScannedBatch as ScannedBatch
@@ -154,6 +157,7 @@ _HOMES = {
     "faircl.labels": ("BACKGROUND", "IGNORE", "UNLABELLED"),
     "faircl.loading.assigned_labels": ("AssignedLabels",),
     "faircl.loading.batch": ("Batch",),
+    "faircl.loading.soft_labels": ("SoftBlock", "SoftLabels"),
     "faircl.losses.cross_entropy": ("upsampled_cross_entropy",),
     "faircl.methods.base": ("Method", "ScannedBatch", "StepContext", "TeacherMethod", "Terms"),
     "faircl.methods.needs": ("Needs",),

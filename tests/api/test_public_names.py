@@ -54,7 +54,7 @@ OTHERS = {
     *("BACKGROUND", "IGNORE", "UNLABELLED"),
     *("Comparison", "Prediction", "Predictor", "Run", "RunConfig", "Scenario", "StepMetrics", "Table"),
     *("AssignedLabels", "Batch", "Method", "MethodConfig", "ModelConfig", "Needs", "ScannedBatch", "SegOutput"),
-    *("Segmenter", "StepContext", "TeacherMethod", "Terms"),
+    *("Segmenter", "SoftBlock", "SoftLabels", "StepContext", "TeacherMethod", "Terms"),
     *("Classes", "FileConfig", "FileData", "FilePair", "Listing", "MaskCoding", "Reader", "ReaderConfig", "Sample"),
     *("Reporter", "SegmentationData", "SilentReporter", "UserError"),
 }

@@ -1,13 +1,17 @@
 """A run that is stopped within a step and resumed equals one that was not: weights, method state and records."""
 
 import pytest
+import torch
 from grids import grid
 from run_files import records
+from safetensors.torch import load_file
 
 from faircl.engine import trainer
 from faircl.engine.in_step_checkpoints import InStepCheckpoints
 from faircl.engine.runtime import make_fabric
 from faircl.errors import Interrupted
+from faircl.loading.batch import FixedWindow
+from faircl.loading.soft_labels import SoftLabels
 from faircl.registry import METHODS
 
 QUICK = (
@@ -106,6 +110,33 @@ def test_generators_optimisers_and_samplers_go_on(more, tiny_train, tmp_path, st
     for file in sorted((whole.path / "steps").rglob("*.safetensors")):
         assert (parts.path / file.relative_to(whole.path)).read_bytes() == file.read_bytes(), file
     assert records(parts) == records(whole)
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_soft_labels_are_made_again_and_not_saved(keep, tiny_train, tmp_path, stop_at, monkeypatch):
+    """Neither with the method's state nor with that of the best validation; those of both scans are equal."""
+    made, gather = [], SoftLabels.gather
+
+    def watched(self):
+        gather(self)
+        made.append(self.of([FixedWindow(number, False) for number in sorted(self._places)], torch.device("cpu")))
+
+    monkeypatch.setattr(SoftLabels, "gather", watched)
+    more = ("data.validation=0.25", "train.validate_every=0.3", "train.keep=best") if keep == "best" else ()
+    whole = tiny_train(tmp_path / "whole", *settings(FAIRCL[0]), *more)
+    stop_at(1, 2)
+    with pytest.raises(Interrupted):
+        tiny_train(tmp_path / "parts", *settings(FAIRCL[0]), *more)
+    (saved,) = (tmp_path / "parts" / "checkpoints").iterdir()
+    assert (saved / "best_method.safetensors").exists() == (keep == "best")
+    cells = made[0].classes.shape[1:3]
+    for file in saved.glob("*method.safetensors"):
+        assert not any(tensor.shape[1:3] == cells for tensor in load_file(file).values()), file
+    same(tiny_train(tmp_path / "parts", *settings(FAIRCL[0]), *more, resume=True), whole)
+    undisturbed, before, after = made
+    for found in (before, after):
+        assert torch.equal(found.classes, undisturbed.classes)
+        assert torch.equal(found.shares, undisturbed.shares)
 
 
 def test_stopped_at_every_update(tiny_train, tmp_path, stop_at, monkeypatch):

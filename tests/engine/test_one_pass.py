@@ -55,11 +55,17 @@ def watched(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("method", "scanned"), [("{name: faircl, windows: 3}", 3 * 24), ("faircl-paper", 24), ("finetune", 0)]
+    ("method", "epochs", "scanned"),
+    [
+        ("{name: faircl, windows: 3}", 4, 3 * 24),
+        ("{name: faircl, windows: 3}", 2, 2 * 24),  # the third window of an image is never trained on
+        ("faircl-paper", 1, 24),
+        ("finetune", 1, 0),
+    ],
 )
-def test_one_pass_per_update_and_no_second_network(method, scanned, watched, tiny_train, tmp_path):
-    tiny_train(tmp_path / "run", f"method={method}")
-    assert watched["updates"] == 3
+def test_one_pass_per_update_and_no_second_network(method, epochs, scanned, watched, tiny_train, tmp_path):
+    tiny_train(tmp_path / "run", f"method={method}", f"train.later_epochs={epochs}")
+    assert watched["updates"] == 3 * epochs
     assert watched["passes"] == watched["updates"]
     assert len(watched["networks"]) == 1
     assert watched["scan"] == scanned

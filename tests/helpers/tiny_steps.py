@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.batch import Batch
+from faircl.loading.batch import Batch, FixedWindow
 from faircl.methods.base import ScannedBatch, StepContext
 from faircl.methods.state import MethodState, method_state
 from faircl.models.small import Small, SmallConfig
@@ -53,7 +53,7 @@ class World:
                 for k in range(0, IMAGES, 2):
                     with torch.no_grad():
                         output = model(self.image[k : k + 2])
-                    numbers = torch.tensor([k, k + 1]) * windows + turn if windows else None
+                    numbers = [one * windows + turn for one in (k, k + 1)] if windows else None
                     yield ScannedBatch([str(k), str(k + 1)], self.labels(step)[k : k + 2], output, numbers)
 
         labels = self.labels(step)
@@ -72,14 +72,15 @@ class World:
             scan=scan,
         )
 
-    def batch(self, step, assigned=None, index=(0, 1), first_draw=0, windows=0):
+    def batch(self, step, assigned=None, index=(0, 1), first_draw=0, windows=0, soft=None):
         chosen = list(index)
-        fixed = torch.tensor([[k * windows, 0] for k in chosen]) if windows else None
+        fixed = tuple(FixedWindow(k * windows, False) for k in chosen) if windows else None
+        given = None if soft is None else soft.of(fixed, torch.device("cpu"))
         masks = None
         if assigned is not None:
             masks = torch.stack([torch.from_numpy(assigned[str(k)].astype("int64")) for k in chosen])
         draws = first_draw + torch.arange(len(chosen))
-        return Batch(self.image[chosen], self.labels(step)[chosen], masks, draws, windows=fixed)
+        return Batch(self.image[chosen], self.labels(step)[chosen], masks, draws, windows=fixed, soft=given)
 
 
 class Run:
@@ -106,7 +107,8 @@ class Run:
 
     def batch(self, index=(0, 1)):
         draw = self.iteration * len(index)
-        return self.world.batch(self.step, self.context.assigned, index, draw, self.context.windows)
+        context = self.context
+        return self.world.batch(self.step, context.assigned, index, draw, context.windows, context.soft)
 
     def forward(self, batch=None):
         """Return (batch, output, targets, terms)."""

@@ -20,7 +20,7 @@ def batches(data, device, workers=0):
 
 
 def resident(data, device):
-    return prefetch_to_device(DeviceCache(data, device, lambda: None).batches(counted(7, 4, BATCHES)), device)
+    return prefetch_to_device(DeviceCache(data, device, lambda: None).batches(data, counted(7, 4, BATCHES)), device)
 
 
 def assert_close(found, expected, levels):

@@ -261,7 +261,7 @@ def test_labels_beyond_a_byte_and_void_survive_the_way():
 
 def test_jitter_of_a_batch_is_drawn_by_its_items():
     (plain,), (coloured,) = (list(train_loader(dataset(jitter=s), counted(7, 3, 1), 0)) for s in (0.0, 0.4))
-    image, _, _, _, _, _, gains = coloured.packed.tensors()
+    image, _, _, _, _, gains = coloured.packed.tensors()
     assert torch.equal(image, plain.packed.tensors()[0])
     assert plain.packed.tensors()[-1] is None
     assert gains.shape == (3, 5)

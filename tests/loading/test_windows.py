@@ -62,7 +62,7 @@ def test_cut_out_of_resident_images_bit_for_bit(make):
     done = []
     resident = DeviceCache(make(), CPU, lambda: done.append(1))
     assert len(done) == 7
-    assert_same(list(prefetch_to_device(resident.batches(counted(7, 4, 6)), CPU)), batches(make()))
+    assert_same(list(prefetch_to_device(resident.batches(resident.dataset, counted(7, 4, 6)), CPU)), batches(make()))
 
 
 def test_the_cases_are_there():
@@ -150,8 +150,8 @@ def test_resident_images_are_packed_whatever_order_a_reader_leaves_them_in(monke
     data = replace(rich(), data=Planar(), augmentation=Augmentation(24, (0.3, 2.5), True, 0.0))
     expected = batches(data)
     monkeypatch.setattr("faircl.loading.windows.kernels.usable", lambda tensor: True)
-    resident = DeviceCache(data, CPU, lambda: None)
-    for one, other in zip(prefetch_to_device(resident.batches(counted(7, 4, 6)), CPU), expected, strict=True):
+    resident = DeviceCache(data, CPU, lambda: None).batches(data, counted(7, 4, 6))
+    for one, other in zip(prefetch_to_device(resident, CPU), expected, strict=True):
         assert (one.image - other.image).abs().max() <= 1.01 / 255
         assert torch.equal(one.labels, other.labels)
         assert torch.equal(one.assigned, other.assigned)

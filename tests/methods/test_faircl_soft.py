@@ -32,7 +32,7 @@ def test_the_segmentation_loss_equals_the_loop(background):
     for b, y, x in (targets != IGNORE).nonzero().tolist():
         label = int(targets[b, y, x])
         total -= weight[label] * full[b, label, y, x].item()
-    fine, soft = out.logits.double().log_softmax(1), r.method.soft.of(batch.windows)
+    fine, soft = out.logits.double().log_softmax(1), batch.soft
     cells = unlabelled_cells(r, batch)
     for b, i, j in cells.nonzero().tolist():
         kept = list(zip(soft.classes[b, i, j].tolist(), soft.shares[b, i, j].tolist(), strict=True))
@@ -82,12 +82,22 @@ def test_background_renews_its_share_by_soft_labels():
     assert share[0].item() == pytest.approx(background / int((labels != IGNORE).sum()), rel=1e-4)
 
 
-def test_every_window_is_scanned_once_and_forgotten_at_the_end():
-    r = Run(**QUICK, windows=3).to_step_one()
-    assert r.method.soft.classes.shape == (3 * IMAGES, SIZE // 4, SIZE // 4, 4)
+def test_every_window_is_scanned_once_and_the_method_keeps_none():
+    r = Run(**QUICK, windows=3, soft_classes=2).to_step_one()
+    cells = (SIZE // 4) ** 2
     assert r.context.windows == 3
-    r.iterate(1)
-    assert len(r.end().method.soft.classes) == 0
+    assert len(r.context.soft) == 3 * IMAGES
+    assert r.context.soft.nbytes == r.method.soft_label_bytes(IMAGES, 10**6, cells) == 3 * IMAGES * cells * 2 * 2
+    assert r.method.soft_label_bytes(IMAGES, 5, cells) == 5 * cells * 2 * 2  # too few visits to see every window
+    held = [*r.method.buffers(), *(part for part in vars(r.method._soft).values() if torch.is_tensor(part))]
+    assert not any(part.shape[1:3] == (SIZE // 4, SIZE // 4) for part in held)
+    assert len(r.method._soft.labels) == 0
+
+
+def test_other_treatments_have_no_soft_labels():
+    r = Run(period=PERIOD, unlabelled="paper").to_step_one()
+    assert r.context.soft is None
+    assert r.method.soft_label_bytes(IMAGES, 100, 36) == 0
 
 
 def test_clusters_and_queues_take_the_likeliest_class():
@@ -96,9 +106,7 @@ def test_clusters_and_queues_take_the_likeliest_class():
     batch, out, targets, _ = r.forward()
     _, labels = r.method._clustered(batch, out, targets)
     cells = batch.labels[:, 2::4, 2::4]
-    with torch.no_grad():
-        likeliest = r.method.soft.of(batch.windows).likeliest()
-    assert torch.equal(labels, cells.where(cells != 0, likeliest))
+    assert torch.equal(labels, cells.where(cells != 0, batch.soft.likeliest()))
 
 
 # Replay

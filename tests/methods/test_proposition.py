@@ -201,9 +201,7 @@ def test_measures_by_hand(options, background):
     labels = to_stride(targets, new.shape[-2:])
     if options.get("unlabelled") == "unbiased" or "name" in options:
         soft = "name" in options
-        guess = (
-            r.method.soft.of(batch.windows).likeliest() if soft else out.logits[:, : r.context.old_classes].argmax(1)
-        )
+        guess = batch.soft.likeliest() if soft else out.logits[:, : r.context.old_classes].argmax(1)
         labels = to_stride(batch.labels, new.shape[-2:])
         labels = labels.where(labels != r.context.unlabelled, guess)
         assert not torch.equal(labels, to_stride(targets, new.shape[-2:]))

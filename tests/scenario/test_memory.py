@@ -161,11 +161,11 @@ def test_windows_of_a_memory_are_scanned_without_labels(tiny_train, tmp_path, mo
     scan_batch = FairCL.scan_batch
 
     def watch(self, scanned, context):
-        seen.extend(zip(scanned.windows.tolist(), (scanned.labels == IGNORE).flatten(1).all(1).tolist(), strict=True))
+        seen.extend(zip(scanned.windows, (scanned.labels == IGNORE).flatten(1).all(1).tolist(), strict=True))
         scan_batch(self, scanned, context)
 
     monkeypatch.setattr(FairCL, "scan_batch", watch)
-    run = tiny_train(tmp_path / "run", "memory.images=6", "method.windows=2")
+    run = tiny_train(tmp_path / "run", "memory.images=6", "method.windows=2", "train.later_epochs=20")
     images = len(run.load_scenario().steps[1].images)
     memory = {number for number, hidden in seen if hidden}
     assert sorted(number for number, _ in seen) == list(range(2 * images + len(memory)))

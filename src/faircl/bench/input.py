@@ -24,7 +24,7 @@ from faircl.config.schema import TrainConfig
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.loading.decoded_cache import DiskCache
-from faircl.loading.inputs import loader_batches
+from faircl.loading.inputs import StepInputs
 from faircl.loading.prefetch import prefetch_to_device
 from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
 from faircl.loading.step_dataset import Augmentation, StepDataset
@@ -177,7 +177,7 @@ def _batches(dataset: StepDataset, config: TrainConfig, size: InputSize, device:
         for id in dataset.images:
             cache.read("train", id)
     order = StepBatchSampler([Stream(ShuffledOrder(size.images, 0, ("bench",)), size.batch)], _UNLIMITED)
-    batches = loader_batches(dataset, order, config, device, SilentReporter())
+    batches = StepInputs(config, device, SilentReporter()).loader_batches(dataset, order)
     return prefetch_to_device(batches, device) if device.type == "cuda" else batches
 
 

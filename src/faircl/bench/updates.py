@@ -24,7 +24,7 @@ from faircl.engine.runtime import cudnn_benchmark, use_fused_optimizer
 from faircl.engine.update import Update, Updater, delay_by_one, forward_without_grad
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
-from faircl.loading.batch import Batch
+from faircl.loading.batch import Batch, FixedWindow
 from faircl.methods.base import Method, ScannedBatch, StepContext
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -134,6 +134,7 @@ def run_step(
     teacher = copy.deepcopy(model).eval().requires_grad_(False) if method.needs_teacher(context) else None
     model.eval().requires_grad_(True)
     method.begin_step(context)
+    batches = [_with_soft_labels(batch, context) for batch in batches]
     optimizer = make_optimizer(config.optim, model, step, fused=use_fused_optimizer(config.train, fabric))
     network, optimizer = fabric.setup(model, optimizer)
     set_training_mode(model, config, step)
@@ -171,7 +172,14 @@ def _scan(fabric: Fabric, model: Segmenter, batches: Sequence[Batch], windows: i
     for batch in batches if windows > 0 else ():
         assert batch.windows is not None, "random batches have fixed windows"
         output = forward_without_grad(fabric, model, batch.image)
-        yield ScannedBatch([""] * len(batch.image), batch.labels, output, batch.windows[:, 0])
+        yield ScannedBatch([""] * len(batch.image), batch.labels, output, [one.number for one in batch.windows])
+
+
+def _with_soft_labels(batch: Batch, context: StepContext) -> Batch:
+    """Return the batch as the engine prepares it for a method that has made soft labels."""
+    if context.soft is None or batch.windows is None:
+        return batch
+    return batch._replace(soft=context.soft.of(batch.windows, batch.image.device))
 
 
 def _context(
@@ -208,7 +216,7 @@ def random_batch(config: RunConfig, step: int, classes: tuple[int, int], seed: i
         labels[labels < old] = BACKGROUND
     image = torch.rand((images, 3, side, side), generator=generator)
     draws = torch.arange(images) + seed * images
-    windows = torch.stack([draws, draws % 2], 1)
+    windows = tuple(FixedWindow(draw, draw % 2 == 1) for draw in draws.tolist())
     return Batch(image, labels, blocks(0, max(old, 1)), draws, windows=windows)
 
 

@@ -45,9 +45,11 @@ def capture(
 def begin_again(method: Method, context: StepContext, state: InStepState) -> None:
     """Repeat ``begin_step``, then load the state of network and method.
 
-    The images are not scanned again: what comes of a scan is part of the state.
+    Whole images are not scanned again: what comes of them is part of the state. Fixed windows are, since their soft
+    labels are too large for checkpoints; the same network gives the same ones.
     """
-    scan, context.scan = context.scan, lambda *_: iter(())
+    scan = context.scan
+    context.scan = lambda windows=0: scan(windows) if windows > 0 else iter(())
     method.begin_step(context)
     context.scan = scan
     context.model.load_state_dict(state.model)

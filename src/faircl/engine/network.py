@@ -82,10 +82,11 @@ def has_unsynchronised_batch_norm(model: Segmenter) -> bool:
     return world_size() > 1 and any(True for _ in found)
 
 
-def check_network(config: RunConfig, model: Segmenter, images: int | None = None) -> None:
+def check_network(config: RunConfig, model: Segmenter, images: int | None = None) -> int:
     """Check the shapes of a training batch of ``images`` (default: ``train.batch``) on torch's meta device.
 
-    Raises a UserError if the network cannot train on them. Nothing is computed and the network is not changed.
+    Raises a UserError if the network cannot train on them. Nothing is computed and the network is not changed. Returns
+    the cells h·w of a window at network stride.
     """
     images = config.train.batch if images is None else images
     trial = copy.deepcopy(model)
@@ -93,7 +94,7 @@ def check_network(config: RunConfig, model: Segmenter, images: int | None = None
         trial.classifier.grow(2)
     side = config.train.crop
     try:
-        set_training_mode(trial.to("meta"), config, step=0)(torch.empty(images, 3, side, side, device="meta"))
+        out = set_training_mode(trial.to("meta"), config, step=0)(torch.empty(images, 3, side, side, device="meta"))
     except (ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
         raise UserError(
@@ -101,6 +102,7 @@ def check_network(config: RunConfig, model: Segmenter, images: int | None = None
             f"train.batch{'' if 'two per process' in text else ' or train.crop'}"
             f"{', or start fewer processes' if images < config.train.batch else ''}."
         ) from None
+    return int(out.logits.shape[-2] * out.logits.shape[-1])
 
 
 def batch_norms(module: nn.Module) -> list[nn.Module]:

@@ -1,4 +1,4 @@
-"""Inputs of a step: its number of updates, its batches, the method's context, and the scan of whole images."""
+"""Inputs of a step: its number of updates, its batches, the method's context, and the scan of its images."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from faircl.engine.update import forward_without_grad
 from faircl.labels import IGNORE
 from faircl.loading.assigned_labels import AssignedLabels
 from faircl.loading.batch import Batch
-from faircl.loading.inputs import training_batches
+from faircl.loading.inputs import StepInputs
 from faircl.loading.samplers import ListedBatches, Order, RareClassOrder, ShuffledOrder, StepBatchSampler, Stream
 from faircl.loading.step_dataset import Augmentation, StepDataset
 from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.methods.base import Method, ScannedBatch, StepContext
 from faircl.models.segmenter import Segmenter, SegOutput
-from faircl.progress import Reporter
 
 SCANNED_BATCHES = 4
 """Training batches that are scanned at a time: a forward pass alone has room for more windows."""
@@ -42,35 +41,33 @@ def updates_per_epoch(plan: Plan, step: int) -> float:
 
 
 def step_batches(
-    plan: Plan,
-    step: int,
-    method: Method,
-    assigned: AssignedLabels | None,
-    device: torch.device,
-    reporter: Reporter,
-    done: int = 0,
-    windows: int = 0,
+    plan: Plan, context: StepContext, method: Method, inputs: StepInputs, done: int = 0
 ) -> Iterator[Batch]:
     """Return all training batches of a step, augmented and on the device; each process gets its share of every batch.
 
-    ``assigned`` are the labels that the method assigned to unlabelled pixels before the step, ``done`` the updates
-    whose batches are left out, ``windows`` the number of fixed windows per image, or 0.
+    The context says which labels, soft labels and fixed windows the method has asked for when it began the step;
+    ``done`` are the updates whose batches are left out.
     """
-    config, streams = plan.config, batch_streams(plan, step)
-    sizes = len(plan.scenario.steps[step].images), len(plan.memories[step].images)
-    shown = tuple((stream.items, images) for stream, images in zip(streams, sizes, strict=False))
-    dataset = replace(step_dataset(plan, step, method, assigned, windows), streams=shown)
-    per_update = config.optim.accumulate
-    batches, first = step_iterations(plan, step) * per_update, done * per_update
-    return training_batches(dataset, StepBatchSampler(streams, batches, first), config.train, device, reporter)
+    dataset = step_dataset(plan, context.step, method, context.assigned, context.windows)
+    return inputs.batches(dataset, step_order(plan, context.step, done), context.soft)
+
+
+def step_order(plan: Plan, step: int, done: int = 0) -> StepBatchSampler:
+    """Return the order of a step's training items, without the batches of the ``done`` updates."""
+    per_update = plan.config.optim.accumulate
+    return StepBatchSampler(batch_streams(plan, step), step_iterations(plan, step) * per_update, done * per_update)
 
 
 def step_dataset(
     plan: Plan, step: int, method: Method, assigned: AssignedLabels | None = None, windows: int = 0
 ) -> StepDataset:
-    """Return the training items of a step and of its replay memory."""
+    """Return the training items of a step and of its replay memory.
+
+    ``assigned`` are the labels that the method assigned to unlabelled pixels before the step, ``windows`` the number of
+    fixed windows per image, or 0.
+    """
     config, memory = plan.config, plan.memories[step]
-    c = config.train
+    c, sizes = config.train, (len(plan.scenario.steps[step].images), len(memory.images))
     return StepDataset(
         data=plan.data,
         split=plan.splits.train,
@@ -83,6 +80,7 @@ def step_dataset(
         auxiliary=config.data.auxiliary_maps(method.needs.auxiliary_map),
         tables=memory.tables(plan.scenario, step),
         windows=windows,
+        streams=tuple((stream.items, images) for stream, images in zip(batch_streams(plan, step), sizes, strict=False)),
     )
 
 
@@ -102,7 +100,7 @@ def batch_streams(plan: Plan, step: int) -> list[Stream]:
 
 
 def step_context(
-    plan: Plan, step: int, model: Segmenter, method: Method, fabric: Fabric, reporter: Reporter
+    plan: Plan, step: int, model: Segmenter, method: Method, fabric: Fabric, inputs: StepInputs
 ) -> StepContext:
     """Return what a method is told about a step."""
     scenario, counts = plan.scenario, plan.label_counts(step)
@@ -118,7 +116,7 @@ def step_context(
         label_pixels=torch.from_numpy(counts.sum(0)),
         label_images=torch.from_numpy((counts > 0).sum(0)),
         pixels=plan.pixels(step),
-        scan=Scan(plan, step, model, method, fabric, reporter),
+        scan=Scan(plan, step, model, method, fabric, inputs),
         all_labelled=scenario.setting == "sequential",
     )
 
@@ -132,26 +130,27 @@ class Scan:
     model: Segmenter
     method: Method
     fabric: Fabric
-    reporter: Reporter
+    inputs: StepInputs
 
     def __call__(self, windows: int = 0) -> Iterator[ScannedBatch]:
-        """Yield whole images, or with ``windows`` so many fixed windows of every image."""
+        """Yield whole images, or with ``windows`` those of so many fixed windows of every image that are trained on."""
         return self._windows(windows) if windows > 0 else self._images()
 
     def _windows(self, windows: int) -> Iterator[ScannedBatch]:
-        config, device = self.plan.config.train, self.fabric.device
-        dataset = step_dataset(self.plan, self.step, self.method, windows=windows)
-        plain = replace(dataset.augmentation, flip=False, jitter=0.0)
-        dataset = replace(dataset, augmentation=plain, auxiliary=None)
-        order = ListedBatches(dataset.visits(), SCANNED_BATCHES * max(config.batch // world_size(), 1))
-        own = len(self.plan.scenario.steps[self.step].images) * windows
-        batches = training_batches(dataset, order, config, device, self.reporter)
-        with fused(self.model), self.reporter.task(f"step {self.step} scan", len(order.pairs)) as task:
+        plan, step = self.plan, self.step
+        dataset = step_dataset(plan, step, self.method, windows=windows)
+        dataset = replace(dataset, augmentation=replace(dataset.augmentation, flip=False, jitter=0.0))
+        visits = dataset.first_visits(step_order(plan, step).whole_batches())
+        order = ListedBatches(visits, SCANNED_BATCHES * max(plan.config.train.batch // world_size(), 1))
+        own, batches = len(plan.scenario.steps[step].images), self.inputs.batches(dataset, order)
+        with fused(self.model), self.inputs.reporter.task(f"step {step} scan", len(order.pairs)) as task:
             for visited, batch in zip(order, batches, strict=True):
                 assert batch.windows is not None, "the dataset has fixed windows"
-                ids, numbers = [dataset.images[index] for _, index in visited], batch.windows[:, 0]
+                ids = [dataset.images[index] for _, index in visited]
                 # Windows of a replay memory need predictions, but counts and means are of the step's own images.
-                labels = batch.labels.masked_fill((numbers >= own)[:, None, None], IGNORE)
+                remembered = torch.tensor([index >= own for _, index in visited], device=batch.labels.device)
+                labels = batch.labels.masked_fill(remembered[:, None, None], IGNORE)
+                numbers = [window.number for window in batch.windows]
                 yield ScannedBatch(ids, labels, self._output(batch.image), numbers)
                 for _ in visited:
                     task.advance()
@@ -161,8 +160,9 @@ class Scan:
         images = tuple(rank_slice(plan.scenario.steps[step].images))
         table, tables = plan.scenario.train_table(step), plan.memories[step].tables(plan.scenario, step)
         whole = WholeImages(plan.data, plan.splits.train, images, table, tables=tables)
-        with fused(self.model), self.reporter.task(f"step {step} scan", len(images)) as task:
-            for group in same_size_batches(whole, plan.config.eval.batch, plan.config.train.workers, self.reporter):
+        reporter = self.inputs.reporter
+        with fused(self.model), reporter.task(f"step {step} scan", len(images)) as task:
+            for group in same_size_batches(whole, plan.config.eval.batch, plan.config.train.workers, reporter):
                 image = torch.stack([item.image for item in group]).to(device)
                 labels = torch.stack([item.labels for item in group]).to(device).long()
                 output = self._output(image.to(torch.get_default_dtype()) / 255)

@@ -15,9 +15,9 @@ from faircl.engine.plan import Plan
 from faircl.engine.runtime import use_fused_optimizer
 from faircl.engine.step_inputs import step_batches, step_iterations
 from faircl.engine.update import Update, Updater
+from faircl.loading.inputs import StepInputs
 from faircl.methods.base import Method, StepContext
 from faircl.models.segmenter import Segmenter
-from faircl.progress import Reporter
 from faircl.runs.in_step import InStepState, ValidationState
 from faircl.seeding import torch_seed
 
@@ -34,7 +34,7 @@ class StepUpdates:
         context: StepContext,
         method: Method,
         fabric: Fabric,
-        reporter: Reporter,
+        inputs: StepInputs,
         teacher: Segmenter | None,
         resumed: InStepState | None,
     ) -> None:
@@ -50,9 +50,7 @@ class StepUpdates:
         set_training_mode(model, config, step)
         schedule = make_schedule(config.optim, optimizer, self.iterations, self.done)
         self.updater = Updater(fabric, method, network, optimizer, schedule, config.optim, teacher)
-        self.batches = step_batches(
-            plan, step, method, context.assigned, fabric.device, reporter, self.done, context.windows
-        )
+        self.batches = step_batches(plan, context, method, inputs, self.done)
         if resumed is not None:
             self.batches = continue_generators(self.batches, resumed, fabric.device)
         self._seconds_before = resumed.seconds if resumed else 0.0

@@ -42,12 +42,13 @@ from faircl.engine.runtime import (
     rank_zero_reporter,
     smallest_local_batch,
 )
+from faircl.engine.soft_memory import check_soft_memory
 from faircl.engine.step_inputs import step_context, step_iterations
 from faircl.engine.step_results import check_finite, evaluation_record, write_results, write_step
 from faircl.engine.step_updates import StepUpdates
 from faircl.engine.step_validation import StepValidation
 from faircl.engine.update import Update, delay_by_one
-from faircl.loading.inputs import check_inputs
+from faircl.loading.inputs import StepInputs, check_inputs
 from faircl.methods.base import Method, StepContext
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
@@ -86,12 +87,13 @@ def train(
         fabric = make_fabric(config.train)
         data = open_data(config) if data is None else data
         check_inputs(config.train, data)
-        model = _checked_network(config, fabric, pretrained=start.step == 0 and start.checkpoint is None)
+        model, cells = _checked_network(config, fabric, pretrained=start.step == 0 and start.checkpoint is None)
         if config.train.tensorboard:
             import_summary_writer()
         plan = make_plan(config, data, reporter)
         method = make_method(config, model)
         on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
+        on_rank_zero(partial(check_soft_memory, plan, method, cells, start.step))
         # Data and settings have been checked; nothing is written before this line.
         folder = on_rank_zero(partial(_claim, lock, plan, model, resume, reporter))
         log.open(folder.path)
@@ -124,12 +126,12 @@ def _claim(lock: RunLock, plan: Plan, model: Segmenter, resume: bool, reporter: 
     return folder
 
 
-def _checked_network(config: RunConfig, fabric: Fabric, pretrained: bool) -> Segmenter:
-    """Build the network and check that it can train on the configured batches."""
+def _checked_network(config: RunConfig, fabric: Fabric, pretrained: bool) -> tuple[Segmenter, int]:
+    """Build the network and check that it can train on the configured batches; return it and the cells of a window."""
     model = build_model(config, pretrained)
     synchronise, local_batch = use_sync_batch_norm(config.train, fabric.device), smallest_local_batch(config.train)
-    check_network(config, model, config.train.batch if synchronise else local_batch)
-    return convert_sync_batch_norm(model) if synchronise else model
+    cells = check_network(config, model, config.train.batch if synchronise else local_batch)
+    return convert_sync_batch_norm(model) if synchronise else model, cells
 
 
 class Trainer:
@@ -193,7 +195,8 @@ class Trainer:
 
     def train_step(self, step: int, resumed: InStepState | None = None) -> dict[str, float]:
         """Train one step; return the seconds of preparation and of training, and the images per second."""
-        context = step_context(self.plan, step, self.model, self.method, self.fabric, self.reporter)
+        inputs = StepInputs(self.config.train, self.fabric.device, self.reporter)
+        context = step_context(self.plan, step, self.model, self.method, self.fabric, inputs)
         teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(context) else None
         self.model.eval().requires_grad_(True)
         self.fabric.strategy.precision.load_state_dict(self.scaler)
@@ -203,7 +206,7 @@ class Trainer:
         else:
             begin_again(self.method, context, resumed)
         preparation = time.monotonic() - started
-        done, seconds = self._run_updates(context, teacher, resumed)
+        done, seconds = self._run_updates(context, inputs, teacher, resumed)
         gc.collect()  # frees DDP's hooks on the weights before the next step adds its own
         broadcast_buffers(self.model)
         self.method.end_step(context)
@@ -211,11 +214,11 @@ class Trainer:
         return {"preparation_seconds": preparation, "seconds": seconds, "images_per_second": images / seconds}
 
     def _run_updates(
-        self, context: StepContext, teacher: Segmenter | None, resumed: InStepState | None
+        self, context: StepContext, inputs: StepInputs, teacher: Segmenter | None, resumed: InStepState | None
     ) -> tuple[int, float]:
         """Run the updates of a step; return their number and the seconds they took, before an interruption too."""
         step, config = context.step, self.config
-        updates = StepUpdates(self.plan, context, self.method, self.fabric, self.reporter, teacher, resumed)
+        updates = StepUpdates(self.plan, context, self.method, self.fabric, inputs, teacher, resumed)
         first, iterations = updates.done + 1, updates.iterations
         before = resumed.validation if resumed else None
         validation = StepValidation(

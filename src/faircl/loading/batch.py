@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self
 
@@ -21,13 +21,28 @@ class FixedWindow(NamedTuple):
     flip: bool
 
 
+class SoftTargets(NamedTuple):
+    """Distributions over old classes at the cells of a batch.
+
+    Shapes: classes (B, h, w, n) int64, in descending order of their shares; shares (B, h, w, n), with a sum of one.
+    """
+
+    classes: Tensor
+    shares: Tensor
+
+    def likeliest(self) -> Tensor:
+        """Return the class with the largest share, (B, h, w)."""
+        return self.classes[..., 0]
+
+
 class Batch(NamedTuple):
     """One training batch, the input of a method.
 
     Shapes: image (B, 3, H, W) float RGB in [0, 1]; labels (B, H, W) int64 channels with IGNORE; assigned the same or
     None where the step has no assigned labels; draws (B,) int64, the number of each item among all of the step;
-    auxiliary (B, H, W) bool, pixels that auxiliary maps mark, or None where the data has none; windows (B, 2) int64,
-    the `FixedWindow` of every item, or None where a step cuts a new window at every visit.
+    auxiliary (B, H, W) bool, pixels that auxiliary maps mark, or None where the data has none. ``windows`` are the B
+    fixed windows, known to the host, or None where a step cuts a new window at every visit; ``soft`` their soft labels,
+    or None where the step has none.
     """
 
     image: Tensor
@@ -35,7 +50,8 @@ class Batch(NamedTuple):
     assigned: Tensor | None
     draws: Tensor
     auxiliary: Tensor | None = None
-    windows: Tensor | None = None
+    windows: tuple[FixedWindow, ...] | None = None
+    soft: SoftTargets | None = None
 
     @classmethod
     def prepare(
@@ -46,7 +62,7 @@ class Batch(NamedTuple):
         draws: Tensor,
         auxiliary: Tensor | None,
         gains: Tensor | None,
-        windows: Tensor | None = None,
+        windows: tuple[FixedWindow, ...] | None = None,
     ) -> Batch:
         """Convert uint8 images and compact labels; apply colour jitter with gains (B, 5)."""
         coloured = image if gains is None else jitter(image, gains)
@@ -62,8 +78,13 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """Move the batch to a device."""
-        moved = (None if value is None else value.to(device, non_blocking=True) for value in self)
-        return Batch(*moved)  # type: ignore[arg-type]  # only fields that may be None are
+        moved = (one.to(device, non_blocking=True) if isinstance(one, Tensor) else one for one in self)
+        soft = None if self.soft is None else SoftTargets(*(one.to(device, non_blocking=True) for one in self.soft))
+        return Batch(*moved)._replace(soft=soft)  # type: ignore[arg-type]  # every field keeps its type
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Yield all tensors of the batch."""
+        yield from (one for one in (*self, *(self.soft or ())) if isinstance(one, Tensor))
 
 
 class LoaderBatch(Protocol):
@@ -94,17 +115,17 @@ class Item(NamedTuple):
     window: FixedWindow | None = None
 
 
-def stack_windows(windows: Sequence[FixedWindow | None]) -> Tensor | None:
-    """Return the fixed windows of a batch (B, 2); None where there are none."""
-    fixed = [window for window in windows if window is not None]  # all items have one, or none
-    return torch.tensor(fixed, dtype=torch.int64) if fixed else None
+def fixed_windows(windows: Iterable[FixedWindow | None]) -> tuple[FixedWindow, ...] | None:
+    """Return the fixed windows of a batch; None where there are none."""
+    return tuple(window for window in windows if window is not None) or None  # all items have one, or none
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """The items of a batch in one buffer."""
+    """The items of a batch in one buffer; their fixed windows stay on the host."""
 
     packed: PackedTensors
+    windows: tuple[FixedWindow, ...] | None = None
 
     @classmethod
     def collate(cls, items: Sequence[Item], ring: SharedRing | None = None) -> PackedBatch:
@@ -125,11 +146,11 @@ class PackedBatch:
                     to_common_dtype(assigned) if assigned else None,
                     torch.tensor([item.draw for item in items]),
                     auxiliary,
-                    stack_windows([item.window for item in items]),
                     gains,
                 ],
                 ring,
-            )
+            ),
+            fixed_windows(item.window for item in items),
         )
 
     def copy_from_ring(self) -> PackedBatch:
@@ -146,10 +167,10 @@ class PackedBatch:
 
     def to_batch(self) -> Batch:
         """Convert images to the default float type and labels to int64."""
-        image, labels, assigned, draws, auxiliary, windows, gains = self.packed.tensors()
+        image, labels, assigned, draws, auxiliary, gains = self.packed.tensors()
         assert image is not None
         assert labels is not None
         assert draws is not None
         # Tensors that are not converted are copied: a view would keep the whole buffer in memory.
-        marked, fixed = (None if one is None else one.clone() for one in (auxiliary, windows))
-        return Batch.prepare(image.permute(0, 3, 1, 2), labels, assigned, draws.clone(), marked, gains, fixed)
+        marked = None if auxiliary is None else auxiliary.clone()
+        return Batch.prepare(image.permute(0, 3, 1, 2), labels, assigned, draws.clone(), marked, gains, self.windows)

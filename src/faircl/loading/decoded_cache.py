@@ -190,7 +190,7 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 def check_memory(needed: float, cache: str = "memory") -> None:
     """Raise an error if ``needed`` bytes exceed the free memory, where that is known."""
-    free = min(_free_memory(), _free_in_cgroup())
+    free = free_memory()
     if needed > free:
         raise UserError(
             f"train.cache is {cache}, but the step's decoded images need about {needed / GB:.1f} GB and "
@@ -198,7 +198,12 @@ def check_memory(needed: float, cache: str = "memory") -> None:
         )
 
 
-def _free_memory() -> float:
+def free_memory() -> float:
+    """Return the free memory in bytes, of the machine or under the limit of its container; infinity if unknown."""
+    return min(_free_in_machine(), _free_in_cgroup())
+
+
+def _free_in_machine() -> float:
     """Return the free memory of the machine in bytes; infinity if unknown."""
     with suppress(OSError, ValueError, KeyError):
         return 1024 * _read_counters(_MEMINFO)["MemAvailable:"]

@@ -57,16 +57,21 @@ class DeviceCache:
                 " the GPU's memory is full; set it to memory or disk."
             ) from None
 
-    def batches(self, order: Iterable[list[tuple[int, int]]]) -> Iterator[DeviceWindows]:
-        """Yield a batch for each list of (draw, image) pairs."""
+    def holds(self, dataset: StepDataset) -> bool:
+        """Whether the images and labels of another dataset of the same step are those of this cache."""
+        return dataset.images == self.dataset.images and dataset.assigned is self.dataset.assigned
+
+    def batches(self, dataset: StepDataset, order: Iterable[list[tuple[int, int]]]) -> Iterator[DeviceWindows]:
+        """Yield a batch for each list of (draw, image) pairs, with the augmentation of a dataset."""
+        assert self.holds(dataset), "the cache was filled with other images or labels"
         for pairs in order:
-            windows = [self._window(draw, index) for draw, index in pairs]
+            windows = [self._window(dataset, draw, index) for draw, index in pairs]
             yield DeviceWindows(windows, CropParameters.of(windows))
 
-    def _window(self, draw: int, index: int) -> Window:
+    def _window(self, dataset: StepDataset, draw: int, index: int) -> Window:
         """Cut a window out of an image; its tensors are views."""
         image, labels, assigned, auxiliary = self.images[index]
-        crop, gains, window = self.dataset.draw_augmentation(draw, index, labels.shape)
+        crop, gains, window = dataset.draw_augmentation(draw, index, labels.shape)
         region, crop = crop.clip_to(labels.shape)
         return Window(
             image[region],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -93,14 +93,16 @@ class StepBatchSampler(Sampler[list[tuple[int, int]]]):
         return self.batches - self.first
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for batch in islice(self.whole_batches(), self.first, None):
+            yield list(rank_slice(batch))
+
+    def whole_batches(self) -> Iterator[list[tuple[int, int]]]:
+        """Yield the batches of all processes together, from the first batch of the step on."""
         images = [_image_indices(stream) for stream in self.streams]
-        draw = 0
         for number in range(self.batches):
             parts = zip(self.streams, images, strict=True)
             batch = [next(image) for stream, image in parts for _ in range(stream.items)]
-            if number >= self.first:
-                yield list(rank_slice(list(enumerate(batch, draw))))
-            draw += len(batch)
+            yield list(enumerate(batch, number * self.items))
 
 
 def _image_indices(stream: Stream) -> Iterator[int]:

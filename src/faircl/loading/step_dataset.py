@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -117,10 +118,14 @@ class StepDataset(Dataset[Item | Window]):
         if self.windows == 0:
             crop = Crop.draw(rng, size, a.crop, a.scale, a.flip)
             return AugmentationDraw(crop, jitter_gains(rng, a.jitter), None)
-        number = index * self.windows + self._epoch(draw, index) % self.windows
+        number = self.window_number(draw, index)
         crop = Crop.draw(generator(self.seed, "window", self.step, number), size, a.crop, a.scale, flip=False)
         crop = replace(crop, flip=bool(a.flip and rng.random() < 0.5))
         return AugmentationDraw(crop, jitter_gains(rng, a.jitter), FixedWindow(number, crop.flip))
+
+    def window_number(self, draw: int, index: int) -> int:
+        """Return the number of the fixed window that a draw shows of an image."""
+        return index * self.windows + self._epoch(draw, index) % self.windows
 
     def _epoch(self, draw: int, index: int) -> int:
         """Return how often the stream of an image has shown all its images before a draw."""
@@ -132,10 +137,17 @@ class StepDataset(Dataset[Item | Window]):
             index, place = index - images, place - items
         raise ValueError(f"image {index} is in no stream of {streams}")
 
-    def visits(self) -> list[tuple[int, int]]:
-        """Return (draw, image) pairs that show every fixed window once."""
-        count = len(self.images)
-        return [(turn * count, index) for turn in range(self.windows) for index in range(count)]
+    def first_visits(self, batches: Iterable[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
+        """Return the first (draw, image) pair of every fixed window that batches show.
+
+        The first windows of all images come first, then the second ones, and so on.
+        """
+        first: dict[int, tuple[int, int]] = {}
+        for draw, index in chain.from_iterable(batches):
+            first.setdefault(self.window_number(draw, index), (draw, index))
+            if len(first) == self.windows * len(self.images):
+                break  # later epochs show the same windows
+        return [first[number] for number in sorted(first, key=lambda number: (number % self.windows, number))]
 
     def apply_labels(self, id: str, sample: Sample, region: tuple[slice, slice]) -> LabelledImage:
         """Return a region of an image with the step's labels."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from faircl import kernels
-from faircl.loading.batch import Batch, FixedWindow, stack_windows
+from faircl.loading.batch import Batch, FixedWindow, fixed_windows
 from faircl.loading.compact_labels import COMPACT_IGNORE, to_common_dtype
 from faircl.loading.packed_tensors import PackedTensors, SharedRing
 from faircl.loading.transforms import PAD_COLOUR, Crop
@@ -44,13 +44,12 @@ class CropParameters(NamedTuple):
     """Crop and jitter parameters of a batch.
 
     Shapes: geometry (B, 7) int64, top, left, height, width and flip of each crop, then height and width of its region;
-    draws (B,) int64; gains (B, 5); fixed (B, 2) int64, fixed windows.
+    draws (B,) int64; gains (B, 5).
     """
 
     geometry: Tensor
     draws: Tensor
     gains: Tensor | None
-    fixed: Tensor | None
 
     @classmethod
     def of(cls, windows: Sequence[Window]) -> CropParameters:
@@ -61,7 +60,6 @@ class CropParameters(NamedTuple):
             torch.tensor([[c.top, c.left, c.height, c.width, c.flip, *shown] for c, shown in crops]),
             torch.tensor([one.draw for one in windows]),
             torch.stack(gains) if gains else None,
-            stack_windows([one.window for one in windows]),
         )
 
 
@@ -76,7 +74,7 @@ class DeviceWindows:
         """Move the parameters to the device."""
         pinned = (one if one is None or device.type == "cpu" else one.pin_memory() for one in self.parameters)
         moved = [None if one is None else one.to(device, non_blocking=True) for one in pinned]
-        return replace(self, parameters=CropParameters(*moved))  # type: ignore[arg-type]  # only the last two may be None
+        return replace(self, parameters=CropParameters(*moved))  # type: ignore[arg-type]  # only the last one may be None
 
     def to_batch(self) -> Batch:
         """Resample images as ``Crop.image`` does and labels as ``Crop.mask`` does."""
@@ -100,7 +98,7 @@ class DeviceWindows:
             parameters.draws.clone(),
             take(auxiliary) if auxiliary else None,
             parameters.gains,
-            None if parameters.fixed is None else parameters.fixed.clone(),
+            fixed_windows(one.window for one in windows),
         )
 
 
@@ -110,12 +108,14 @@ class PackedWindows:
 
     packed: PackedTensors
     crops: tuple[Crop, ...]
+    fixed: tuple[FixedWindow | None, ...]
 
     @classmethod
     def collate(cls, windows: Sequence[Window], ring: SharedRing | None = None) -> PackedWindows:
         """Pack the parameters and then the pixels of windows."""
         pixels = [part for one in windows for part in one[:4]]
-        return cls(PackedTensors.pack([*CropParameters.of(windows), *pixels], ring), tuple(one.crop for one in windows))
+        packed = PackedTensors.pack([*CropParameters.of(windows), *pixels], ring)
+        return cls(packed, tuple(one.crop for one in windows), tuple(one.window for one in windows))
 
     def copy_from_ring(self) -> PackedWindows:
         """Return the windows in memory of their own."""
@@ -131,12 +131,12 @@ class PackedWindows:
 
     def to_batch(self) -> Batch:
         """Resample the windows."""
-        geometry, draws, gains, fixed, *pixels = self.packed.tensors()
+        geometry, draws, gains, *pixels = self.packed.tensors()
         windows = [
-            Window(*pixels[4 * k : 4 * k + 4], crop, 0)  # type: ignore[arg-type, call-arg]  # in the order of packing
-            for k, crop in enumerate(self.crops)
+            Window(*pixels[4 * k : 4 * k + 4], crop, 0, None, fixed)  # type: ignore[arg-type, call-arg]  # as packed
+            for k, (crop, fixed) in enumerate(zip(self.crops, self.fixed, strict=True))
         ]
-        parameters = CropParameters(geometry, draws, gains, fixed)  # type: ignore[arg-type]
+        parameters = CropParameters(geometry, draws, gains)  # type: ignore[arg-type]
         return DeviceWindows(windows, parameters).to_batch()
 
 

@@ -16,6 +16,7 @@ from faircl.config.components import MethodConfig as MethodConfig
 from faircl.labels import IGNORE, UNLABELLED
 from faircl.loading.assigned_labels import AssignedLabels
 from faircl.loading.batch import Batch
+from faircl.loading.soft_labels import SoftLabels
 from faircl.losses import upsampled_cross_entropy
 from faircl.losses.binary import upsampled_binary_cross_entropy
 from faircl.methods.balance import Balance
@@ -30,14 +31,14 @@ Terms = dict[str, Tensor]
 class ScannedBatch(NamedTuple):
     """Whole training images of a step, or its fixed windows, and the network's output for them.
 
-    Shapes: labels (B, H, W) int64; output at network stride; ids, the B images' ids; windows (B,) int64, the numbers of
+    Shapes: labels (B, H, W) int64; output at network stride; ids, the B images' ids; windows, the numbers of the B
     fixed windows, None for whole images.
     """
 
     ids: list[str]
     labels: Tensor
     output: SegOutput
-    windows: Tensor | None = None
+    windows: list[int] | None = None
 
 
 @dataclass
@@ -46,12 +47,14 @@ class StepContext:
 
     ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan()`` runs it over this process's
     share of the step's training images, whole and without augmentation; ``scan(windows)`` over so many fixed windows of
-    each instead, not mirrored, and over those of a replay memory, whose labels are all IGNORE. ``label_pixels``
+    each instead, without those that training does not come to, not mirrored, and over those of a replay memory, whose
+    labels are all IGNORE. ``label_pixels``
     (channels after the step,) counts the labels visible at this step, ``label_images`` (channels after the step,) the
     images that show each of them, ``pixels`` all pixels that are not ignored. A method that assigns labels sets
     ``assigned``. On a ``domain`` step no class is new and every class is labelled, so no pixel is unlabelled; nor is
     one under the sequential setting, where all classes so far are labelled (``all_labelled``). A method that wants
-    fixed windows in training sets ``windows``, their number per image.
+    fixed windows in training sets ``windows``, their number per image, and ``soft`` if it has soft labels of them:
+    every batch then comes with its own.
     """
 
     step: int
@@ -69,6 +72,7 @@ class StepContext:
     all_labelled: bool = False
     windows: int = 0
     assigned: AssignedLabels | None = field(default=None)
+    soft: SoftLabels | None = field(default=None)
 
     @property
     def hides_classes(self) -> bool:
@@ -82,8 +86,9 @@ class Method(nn.Module):
 
     The state is its buffers and the attributes that ``saved_numbers`` lists. It is saved after every step and in
     checkpoints within a step. A run that is resumed within a step repeats ``begin_step`` from the state of the step
-    before, with a scan that yields nothing, and then loads state and network: what a scan gives and what updates change
-    must be part of the state, all else may be any attribute that ``begin_step`` sets.
+    before, with a scan that yields fixed windows again but no whole images, and then loads state and network: what a
+    scan of whole images gives and what updates change must be part of the state, all else may be any attribute that
+    ``begin_step`` sets.
     """
 
     Config: ClassVar[type[MethodConfig]] = MethodConfig
@@ -122,6 +127,14 @@ class Method(nn.Module):
 
     def scan_batch(self, scanned: ScannedBatch, context: StepContext) -> None:
         """Process whole training images of the step and the old network's output for them."""
+
+    def soft_label_bytes(self, images: int, visits: int, cells: int) -> int:
+        """Return the bytes of the soft labels of a step.
+
+        ``images`` are those of the step and of its replay memory, ``visits`` the windows trained on in all its epochs,
+        ``cells`` those of a window at network stride.
+        """
+        return 0
 
     def begin_step(self, context: StepContext) -> None:
         """Scan the step's images with the old network where that is needed, then grow the classifier."""

@@ -91,6 +91,10 @@ class Wrapper(Method):
         """Forward scanned images to the inner method."""
         self.inner.scan_batch(scanned, context)
 
+    def soft_label_bytes(self, images: int, visits: int, cells: int) -> int:
+        """Return the bytes of the inner method's soft labels."""
+        return self.inner.soft_label_bytes(images, visits, cells)
+
     def begin_step(self, context: StepContext) -> None:
         """Begin the inner method's step, which grows the classifier."""
         self.inner.begin_step(context)

@@ -14,7 +14,7 @@ from torch import Tensor
 from faircl.distributed import global_mean, global_sum
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
 from faircl.loading.assigned_labels import AssignedLabels
-from faircl.loading.batch import Batch
+from faircl.loading.batch import Batch, SoftTargets
 from faircl.losses import (
     cluster_loss,
     consistency_loss,
@@ -31,7 +31,7 @@ from faircl.methods.faircl.bound import both_sides
 from faircl.methods.faircl.class_distribution import ClassDistribution
 from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
-from faircl.methods.faircl.soft_labels import SoftLabels, SoftTargets
+from faircl.methods.faircl.soft_labels import SoftLabelScan
 from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.precision import at_least_float32
@@ -52,9 +52,9 @@ class FairCL(Method):
     anchors; without a background class there is no p_0 to move; (2) p is taken over all domains so far; (3) every pixel
     has its label, so nothing is assigned and no teacher labels pixels.
 
-    State: the prototype bank, the class distributions, the remembered features and, during a step, its soft labels; the
-    step's ``old_classes``, its ``unlabelled_label``, its ``updates`` so far, whether it is a ``domain`` step
-    and whether it ``hides_classes``.
+    State: the prototype bank, the class distributions and the remembered features; the step's ``old_classes``, its
+    ``unlabelled_label``, its ``updates`` so far, whether it is a ``domain`` step and whether it ``hides_classes``. Soft
+    labels are not part of it: they come with the batches, and a resumed step makes them again.
     """
 
     Config = FairCLConfig
@@ -72,7 +72,6 @@ class FairCL(Method):
         self.margin = config.margin * ((width / REFERENCE_WIDTH) ** 0.5 if config.scale_margin else 1.0)
         self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)
         self.distribution = ClassDistribution()
-        self.soft = SoftLabels(config.soft_classes)
         self.memory = FeatureMemory(config.replay, width)
         self.old_classes, self.unlabelled_label, self.updates, self.domain = 0, UNLABELLED, 0, False
         self.hides_classes = False
@@ -147,8 +146,8 @@ class FairCL(Method):
         return labelled * share + self.config.lambda_soft * global_mean(soft, valid)
 
     def _soft_labels(self, batch: Batch) -> SoftTargets:
-        assert batch.windows is not None, "begin_step asks for fixed windows"
-        return self.soft.of(batch.windows)
+        assert batch.soft is not None, "begin_step makes soft labels for every later step"
+        return batch.soft
 
     def _replay(self) -> Tensor:
         """L_replay: the classifier on remembered features of old classes, and on recent ones of the step's classes."""
@@ -246,12 +245,18 @@ class FairCL(Method):
         """Ask for a scan under ``unlabelled: soft`` and ``assigned``, where pixels are unlabelled."""
         return context.hides_classes and self.config.unlabelled in ("soft", "assigned")
 
+    def soft_label_bytes(self, images: int, visits: int, cells: int) -> int:
+        """Return the bytes of a step's soft labels: a byte for a class, one for its share."""
+        c = self.config
+        return 2 * c.soft_classes * cells * min(c.windows * images, visits) if c.unlabelled == "soft" else 0
+
     def begin_step(self, context: StepContext) -> None:
         """Label unlabelled pixels with the old network, then grow classifier, bank and class distributions."""
         self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
         self.updates, self.domain, self.hides_classes = 0, context.domain, context.hides_classes
         self._classifier = context.model.classifier.weight_and_bias
         self._assigner = RejectingAssigner(context.old_classes, self.config.reject)
+        self._soft = SoftLabelScan(self.config.soft_classes)
         context.windows = self.config.windows if self._has_soft_labels() else 0
         super().begin_step(context)
         label_pixels = context.label_pixels.double()
@@ -269,8 +274,8 @@ class FairCL(Method):
     def _store_labels(self, context: StepContext) -> float:
         """Store the labels of the scan; return how many unlabelled pixels of the step are background by them."""
         if self._has_soft_labels():
-            self.soft.gather()
-            return self.soft.background_share() * float(context.label_pixels[BACKGROUND])
+            context.soft = self._soft.gather()
+            return self._soft.background_share() * float(context.label_pixels[BACKGROUND])
         context.assigned = AssignedLabels()
         return float(self._assigner.store(context.assigned)[BACKGROUND])
 
@@ -279,18 +284,17 @@ class FairCL(Method):
         if self._has_soft_labels():
             assert scanned.windows is not None, "begin_step asks for fixed windows"
             unlabelled = scanned.labels == context.unlabelled
-            self.soft.add(scanned.windows, scanned.output.logits[:, : context.old_classes], unlabelled)
+            self._soft.add(scanned.windows, scanned.output.logits[:, : context.old_classes], unlabelled)
         elif self.needs_scan(context):
             size = scanned.labels.shape[-2:]
             assignment = self._assignment(scanned.output, size, doubt=self.config.reject > 0)
             self._assigner.add(scanned.ids, assignment, scanned.labels == context.unlabelled)
 
     def end_step(self, context: StepContext) -> None:
-        """Keep features for replay; give every class with features a prototype; forget the soft labels."""
+        """Keep features for replay; give every class with features a prototype."""
         if self.config.lambda_replay > 0:
             self.memory.keep(self.bank)
         self.bank.finish_step()
-        self.soft.clear()
 
     # After a backward pass
 
