@@ -91,18 +91,19 @@ def assigned():
 
 
 def soft_labels():
-    """Soft labels of fixed windows that are scanned in turn, of few and of many classes, and the background's share."""
+    """Soft labels of fixed windows that are scanned in turn, of few and of many classes, and sums over them."""
     found = []
     for classes, windows in ((4, IMAGES), (300, IMAGES), (4, 1)):  # with one window, some processes scan none
         gen = torch.Generator().manual_seed(3)
         logits = torch.randn((windows, classes, 3, 3), generator=gen)
         unlabelled = torch.rand((windows, 12, 12), generator=gen) > 0.5
-        scan = SoftLabelScan(2)
+        scan = SoftLabelScan(2, classes)
         for k in rank_slice(range(windows)):
-            scan.add([7 * k], logits[k : k + 1], unlabelled[k : k + 1])
+            scan.add([7 * k], logits[k : k + 1], unlabelled[k : k + 1], ~unlabelled[k : k + 1])
         soft = scan.gather()
         given = soft.of([FixedWindow(7 * k, k % 2 == 1) for k in range(windows)], torch.device("cpu"))
-        found.append((given.classes.tolist(), given.shares.tolist(), len(soft), scan.background_share()))
+        sums = [scan.background_share(), *scan.taken().tolist()]
+        found.append((given.classes.tolist(), given.shares.tolist(), len(soft), sums))
     return found
 
 
@@ -188,9 +189,9 @@ def test_every_process_has_all_assigned_labels(alone, together):
 def test_every_process_has_all_soft_labels(alone, together):
     assert [count for *_, count, _ in alone["soft"]] == [IMAGES, IMAGES, 1]
     for found in together:
-        for (*labels, background), (*expected, share) in zip(found["soft"], alone["soft"], strict=True):
+        for (*labels, sums), (*expected, shares) in zip(found["soft"], alone["soft"], strict=True):
             assert labels == expected
-            assert background == pytest.approx(share, rel=1e-12)
+            assert sums == pytest.approx(shares, rel=1e-12)
 
 
 @pytest.mark.parametrize("which", ["few", "many", "none wanted"])

@@ -20,15 +20,20 @@ def unlabelled_cells(r, batch):
 
 
 @both_worlds
-def test_the_segmentation_loss_equals_the_loop(background):
-    r = Run(World(background), **QUICK, lambda_soft=3.0).to_step_one()
+@pytest.mark.parametrize("protect", [0.0, 2.0])
+def test_the_segmentation_loss_equals_the_loop(background, protect):
+    r = Run(World(background), **QUICK, lambda_soft=3.0, protect=protect).to_step_one()
     r.iterate(PERIOD)
     batch, out, targets, terms = r.forward()
     assert (targets[batch.labels == r.world.unlabelled] == IGNORE).all()
     share = r.method.distribution.share
     weight = importance_weights(share / share.sum(), 0.5, (0.2, 5.0)).tolist()
-    full = torch.nn.functional.interpolate(out.logits, (SIZE, SIZE), mode="bilinear").double().log_softmax(1)
-    total = 0.0
+    full = torch.nn.functional.interpolate(out.logits, (SIZE, SIZE), mode="bilinear").double()
+    taken = r.method._soft.taken().tolist()
+    assert max(taken[background:]) > 0.1
+    for c in range(int(background), len(taken)):  # of old classes; labels and the sums of soft labels are as without
+        full[:, c] += protect * math.log(1 - taken[c])
+    full, total = full.log_softmax(1), 0.0
     for b, y, x in (targets != IGNORE).nonzero().tolist():
         label = int(targets[b, y, x])
         total -= weight[label] * full[b, label, y, x].item()

@@ -1,5 +1,7 @@
 """Soft labels: what is kept of the old network's class distribution, and how it comes back."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -19,10 +21,10 @@ def scanned(windows=6, classes=5, seed=0):
 
 
 def scan_of(kept, logits, unlabelled, order=None):
-    scan = SoftLabelScan(kept)
+    scan = SoftLabelScan(kept, logits.shape[1])
     order = torch.arange(len(logits)) if order is None else order
     for part in order.split(2):
-        scan.add(part.tolist(), logits[part], unlabelled[part])
+        scan.add(part.tolist(), logits[part], unlabelled[part], ~unlabelled[part])
     return scan
 
 
@@ -122,3 +124,26 @@ def test_half_precision_logits_are_soft_labels_in_single_precision():
     logits, unlabelled = scanned(seed=5)
     found = stored(5, logits.bfloat16(), unlabelled).of(windows_of(range(6)), CPU)
     assert_rounded(found, logits.bfloat16().float().softmax(1))
+
+
+def test_taken_is_the_share_of_a_class_in_labelled_pixels():
+    logits, unlabelled = scanned(seed=4)
+    labelled, everywhere = torch.zeros(5), torch.zeros(5)
+    for b, y, x in product(range(6), range(4 * H), range(4 * W)):
+        q = logits[b, :, y // 4, x // 4].softmax(0)
+        everywhere += q
+        labelled += q * (not unlabelled[b, y, x])
+    scan = scan_of(4, logits, unlabelled)
+    scan.gather()
+    torch.testing.assert_close(scan.taken().float(), labelled / everywhere)
+
+
+def test_nothing_is_taken_where_nothing_is_labelled_or_found():
+    logits, unlabelled = scanned()
+    logits[:, 2] = -1e4
+    scan = scan_of(4, logits, unlabelled)
+    scan.gather()
+    assert scan.taken()[2] == 0
+    scan = scan_of(4, logits, torch.ones_like(unlabelled))
+    scan.gather()
+    assert scan.taken().tolist() == [0.0] * 5

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from faircl.distributed import global_sum
-from faircl.labels import IGNORE, UNLABELLED
+from faircl.labels import UNLABELLED
 from faircl.methods.feature_grid import flat_features, to_stride
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ class ClassMeans:
         embedding = scanned.output.embedding
         labels = to_stride(scanned.labels, embedding.shape[-2:]).flatten()
         labels = labels.where(labels != UNLABELLED, self.rows - 1)
-        valid = labels != IGNORE
-        self.total.index_add_(0, labels[valid], flat_features(embedding)[valid].double())
-        self.count += torch.bincount(labels[valid], minlength=self.rows)
+        # A product with one-hot rows: of the many pixels of few classes, index_add_ would wait for its own additions.
+        member = (labels == torch.arange(self.rows, device=labels.device)[:, None]).double()
+        self.total += member @ flat_features(embedding).double()
+        self.count += member.sum(1)
 
     def gather(self) -> None:
         """Sum over all processes."""

@@ -24,7 +24,7 @@ class FairCLConfig(MethodConfig):
         2.0, ge=0, description="weight of unlabelled pixels, against labelled ones, in L_seg under unlabelled: soft"
     )
     lambda_replay: float = Field(1.0, ge=0, description="weight of prototype replay at later steps")
-    lambda_cluster: float = Field(0.02, ge=0, description="weight of L_cluster")
+    lambda_cluster: float = Field(0.0, ge=0, description="weight of L_cluster")
     lambda_class: float = Field(1.0, ge=0, description="weight of L_class")
     lambda_cons: float = Field(0.0, ge=0, description="weight of L_cons")
 
@@ -34,6 +34,12 @@ class FairCLConfig(MethodConfig):
         "gives once to every fixed window), assigned (labelled by it once), teacher (labelled by it at every "
         "iteration), online (by the current network), unbiased (background stands for all old classes), paper (ignored "
         "by L_seg, closest prototype in L_cluster), ignore, background",
+    )
+    protect: float = Field(
+        3.0,
+        ge=0,
+        description="τ, protection of old classes that the model before the step sees in the pixels of new ones, under "
+        "unlabelled: soft",
     )
     windows: int = Field(4, ge=1, description="fixed windows per image at later steps under unlabelled: soft")
     soft_classes: int = Field(4, ge=1, description="classes kept per cell of a window under unlabelled: soft")
@@ -61,7 +67,7 @@ class FairCLConfig(MethodConfig):
     domain_momentum: float = Field(0.999, ge=0, le=1, description="η on domain steps")
     period: int = Field(5, ge=1, description="M, iterations before the first mean and between updates")
     queue: int = Field(500, ge=1, description="L, features kept per class")
-    quota: int = Field(100, ge=1, description="features added per class and batch, at most")
+    quota: int = Field(20, ge=1, description="features added per class and batch, at most")
 
     fairness: Literal["importance", "adjust", "kl", "literal"] = Field("importance", description="reading of L_class")
     gamma: float = Field(0.5, ge=0, description="γ, exponent of the importance weight (q/p)^γ")
@@ -117,5 +123,7 @@ class FairCLPaperConfig(FairCLConfig):
 
     name: str = "faircl-paper"
     lambda_replay: float = Field(0.0, ge=0, description="weight of prototype replay at later steps")
+    lambda_cluster: float = Field(0.02, ge=0, description="weight of L_cluster")
     lambda_cons: float = Field(1.0, ge=0, description="weight of L_cons")
+    quota: int = Field(100, ge=1, description="features added per class and batch, at most")
     unlabelled: Unlabelled = Field("assigned", description="unlabelled pixels at later steps, as in faircl")

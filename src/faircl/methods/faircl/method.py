@@ -31,6 +31,7 @@ from faircl.methods.faircl.bound import both_sides
 from faircl.methods.faircl.class_distribution import ClassDistribution
 from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
+from faircl.methods.faircl.protection import protection
 from faircl.methods.faircl.soft_labels import SoftLabelScan
 from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
@@ -52,10 +53,12 @@ class FairCL(Method):
     anchors; without a background class there is no p_0 to move; (2) p is taken over all domains so far; (3) every pixel
     has its label, so nothing is assigned and no teacher labels pixels.
 
-    State: the prototype bank, the class distributions and the remembered features; the step's ``old_classes``, its
-    ``unlabelled_label``, its ``updates`` so far, whether it is a ``domain`` step and whether it ``hides_classes``. Soft
-    labels are not part of it: they come with the batches, and a resumed step makes them again.
+    State: the prototype bank, the class distributions and the remembered features; the step's ``protection`` (K,), its
+    ``old_classes``, its ``unlabelled_label``, its ``updates`` so far, whether it is a ``domain`` step and whether it
+    ``hides_classes``. Soft labels are not part of it: they come with the batches, and a resumed step makes them again.
     """
+
+    protection: Tensor
 
     Config = FairCLConfig
     name = "faircl"
@@ -75,11 +78,21 @@ class FairCL(Method):
         self.memory = FeatureMemory(config.replay, width)
         self.old_classes, self.unlabelled_label, self.updates, self.domain = 0, UNLABELLED, 0, False
         self.hides_classes = False
+        self.register_buffer("protection", torch.zeros(0))
 
     def step0_key(self) -> dict[str, object]:
         """Return all settings but those of unlabelled pixels, later steps and measures."""
         later = {"unlabelled", "assign", "reject", "cap_assigned", "init", "domain_prototypes", "domain_momentum"}
-        later |= {"lambda_soft", "windows", "soft_classes", "lambda_replay", "replay_batch", "replay_power", "bound"}
+        later |= {
+            "protect",
+            "lambda_soft",
+            "windows",
+            "soft_classes",
+            "lambda_replay",
+            "replay_batch",
+            "replay_power",
+            "bound",
+        }
         key = self.config.model_dump(mode="json", exclude=later)
         return {"method": key, "bank": self.config.uses_prototypes(), "memory": self.config.lambda_replay > 0}
 
@@ -119,6 +132,8 @@ class FairCL(Method):
                 pixel_weight = torch.where(assigned, 1 / over, 1.0)
         elif c.lambda_class > 0 and c.fairness == "adjust":
             offset = logit_offset(share, c.lambda_class)
+        if len(self.protection) > 0:
+            offset = self.protection if offset is None else offset + self.protection
         grouped = self.old_classes if c.unlabelled == "unbiased" and self.unlabelled_label != UNLABELLED else 0
         loss = self.cross_entropy(
             out.logits, targets, class_weight=weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
@@ -256,7 +271,7 @@ class FairCL(Method):
         self.updates, self.domain, self.hides_classes = 0, context.domain, context.hides_classes
         self._classifier = context.model.classifier.weight_and_bias
         self._assigner = RejectingAssigner(context.old_classes, self.config.reject)
-        self._soft = SoftLabelScan(self.config.soft_classes)
+        self._soft = SoftLabelScan(self.config.soft_classes, context.old_classes)
         context.windows = self.config.windows if self._has_soft_labels() else 0
         super().begin_step(context)
         label_pixels = context.label_pixels.double()
@@ -275,6 +290,9 @@ class FairCL(Method):
         """Store the labels of the scan; return how many unlabelled pixels of the step are background by them."""
         if self._has_soft_labels():
             context.soft = self._soft.gather()
+            if self.config.protect > 0:
+                offset = protection(self._soft.taken(), context.classes, self.config.protect, context.background)
+                self.protection = offset.to(self.protection)
             return self._soft.background_share() * float(context.label_pixels[BACKGROUND])
         context.assigned = AssignedLabels()
         return float(self._assigner.store(context.assigned)[BACKGROUND])
@@ -284,7 +302,8 @@ class FairCL(Method):
         if self._has_soft_labels():
             assert scanned.windows is not None, "begin_step asks for fixed windows"
             unlabelled = scanned.labels == context.unlabelled
-            self._soft.add(scanned.windows, scanned.output.logits[:, : context.old_classes], unlabelled)
+            labelled = (scanned.labels != IGNORE) & ~unlabelled
+            self._soft.add(scanned.windows, scanned.output.logits[:, : context.old_classes], unlabelled, labelled)
         elif self.needs_scan(context):
             size = scanned.labels.shape[-2:]
             assignment = self._assignment(scanned.output, size, doubt=self.config.reject > 0)
@@ -295,6 +314,7 @@ class FairCL(Method):
         if self.config.lambda_replay > 0:
             self.memory.keep(self.bank)
         self.bank.finish_step()
+        self.protection = self.protection.new_zeros(0)
 
     # After a backward pass
 

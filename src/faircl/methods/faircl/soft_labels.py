@@ -21,37 +21,48 @@ from faircl.precision import at_least_float32
 
 
 class SoftLabelScan:
-    """Makes the soft labels of a step out of the old network's logits."""
+    """Makes the soft labels of a step out of the old network's logits over ``classes`` old classes.
 
-    def __init__(self, kept: int) -> None:
+    It also sums q over the pixels of the step, apart for unlabelled and labelled ones: ``background_share`` and
+    ``taken``, once ``gather`` has added up the sums of all processes.
+    """
+
+    def __init__(self, kept: int, classes: int) -> None:
         self.kept, self.labels = kept, SoftLabels()
-        self._background = torch.zeros(2, dtype=torch.float64)
+        self._found = torch.zeros((2, classes), dtype=torch.float64)
 
     @torch.no_grad()
-    def add(self, windows: Sequence[int], logits: Tensor, unlabelled: Tensor) -> None:
+    def add(self, windows: Sequence[int], logits: Tensor, unlabelled: Tensor, labelled: Tensor) -> None:
         """Add scanned windows, given their numbers.
 
-        Shapes: logits (B, K, h, w) of the old network; unlabelled (B, H, W) bool, pixels that count for
-        ``background_share``.
+        Shapes: logits (B, K, h, w) of the old network; unlabelled and labelled (B, H, W) bool, the pixels of the sums.
         """
         q = at_least_float32(logits).permute(0, 2, 3, 1).softmax(3)
         shares, classes = q.topk(min(self.kept, q.shape[3]), dim=3)
         shares = (shares / shares.sum(3, keepdim=True) * LEVELS).round().to(torch.uint8)
         classes = classes.to(torch.uint8 if q.shape[3] <= 256 else torch.int16)
         self.labels.add(SoftBlock(tuple(windows), classes, shares))
-        pixels = marked_pixels(unlabelled, (logits.shape[-2], logits.shape[-1]))
+        size = logits.shape[-2], logits.shape[-1]
+        pixels = torch.stack([marked_pixels(mask, size) for mask in (unlabelled, labelled)])
         # In double precision the sums do not depend on how windows are distributed over batches and processes.
-        sums = [part.sum(dtype=torch.float64) for part in (q[..., BACKGROUND] * pixels, pixels)]
-        self._background += torch.stack(sums).to(self._background)
+        self._found += (pixels.flatten(1).double() @ q.flatten(0, 2).double()).to(self._found)
 
     def gather(self) -> SoftLabels:
         """Return the soft labels of the windows of all processes, and keep none of them."""
         self.labels.gather()
-        self._background = global_sum(self._background)
+        self._found = global_sum(self._found)
         labels, self.labels = self.labels, SoftLabels()
         return labels
 
     def background_share(self) -> float:
-        """Return the share of background in the unlabelled pixels of the scan, summed over q; after ``gather``."""
-        background, unlabelled = self._background.tolist()
-        return background / unlabelled if unlabelled > 0 else 0.0
+        """Return the share of background in the unlabelled pixels of the scan, summed over q."""
+        unlabelled = self._found[0]
+        return float(unlabelled[BACKGROUND] / unlabelled.sum()) if unlabelled.any() else 0.0
+
+    def taken(self) -> Tensor:
+        r"""Return r (K,), the share of each old class that the labels of the step take away from it.
+
+        r_c = Σ_{i labelled} q_ic / Σ_i q_ic,   0 for a class that was not found.
+        """
+        unlabelled, labelled = self._found
+        return labelled / (unlabelled + labelled).clamp_min(torch.finfo(torch.float64).tiny)
