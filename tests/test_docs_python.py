@@ -76,6 +76,7 @@ def figures() -> Iterator[Callable[[], list[int]]]:
     pyplot.close("all")
 
 
+@pytest.mark.slow
 def test_the_first_notebook_runs(place, figures, capsys):
     names = run_notebook("first-steps.ipynb")
     assert len(figures()) == 2
@@ -84,6 +85,7 @@ def test_the_first_notebook_runs(place, figures, capsys):
     assert len(names["before"].names) == 7
 
 
+@pytest.mark.slow
 def test_the_notebook_on_your_own_data_runs(place, figures, capsys):
     names = run_notebook("your-own-data.ipynb")
     assert len(figures()) == 1

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import typer.main
+from grids import grid
 
 import faircl
 from faircl.cli.app import app
@@ -48,7 +49,7 @@ def test_output_into_a_closed_pipe():
     assert "Exception" not in found.stderr
 
 
-@pytest.mark.parametrize("words", [("methods", "faircl"), ("config", "show", "demo")], ids=" ".join)
+@grid("words", [("methods", "faircl"), ("config", "show", "demo")], ids=" ".join)
 def test_the_exit_code_of_a_closed_pipe(words):
     reader, writer = os.pipe()
     os.close(reader)
