@@ -213,7 +213,7 @@ def test_all_weights_zero_is_fine_tuning(step, background):
 
 
 @grid("norm", ["group", "batch"])
-@each_method
+@grid("name", NAMES, quick=lambda name: name in ("finetune", "faircl", "faircl-paper", "plop", "ssul"))
 def test_overfits_two_images(name, norm):
     r = run({"name": name}, norm=norm).begin(0)
     history = [sum(terms.values()) for terms in r.iterate(80)]
