@@ -39,6 +39,7 @@ RUNS = {
     "sixty": (EXACT, *SIXTY),
     "soft": (EXACT, *SHORT, "method.windows=3", "method.replay=9", "memory.images=6", "optim.accumulate=2"),
     "paper": (EXACT, *SHORT, "method.unlabelled=paper", "method.assign=prototype"),
+    "unknown": (EXACT, *SHORT, "method.unlabelled=paper", "method.unknown_cluster=true", "method.margin=1"),
     "prototype": (EXACT, *PAPER, "method.assign=prototype", "method.reject=0.2", "optim.accumulate=2", "optim.clip=1"),
     "kl": (EXACT, *PAPER, "method.fairness=kl", "method.histogram_momentum=0.5", "method.unlabelled=teacher"),
     "unbiased": (EXACT, *PAPER, "method.unlabelled=unbiased", "method.embedding=backbone", "model.norm=group"),

@@ -22,6 +22,7 @@ FAIRCL = [
     "{name: faircl, period: 1, queue: 50, quota: 4}",
     "{name: faircl-paper, period: 1, queue: 50, quota: 4}",
     "{name: faircl, period: 2, unlabelled: paper, assign: prototype}",
+    "{name: faircl, period: 1, unlabelled: paper, unknown_cluster: true, margin: 1}",
     "{name: faircl-paper, period: 2, unlabelled: teacher, bound: true}",
     "{name: faircl-paper, period: 2, fairness: kl, histogram_momentum: 0.9, unlabelled: online, init: prototype}",
 ]

@@ -41,6 +41,7 @@ VARIANTS += [paper(reject=0.3, cap_assigned=True), paper(fairness="kl", histogra
 VARIANTS += [paper(distance_order=3.0, window=5), paper(init="random"), paper(init="prototype")]
 VARIANTS += [faircl(unlabelled=u) for u in ("assigned", "paper", "unbiased")]
 VARIANTS += [faircl(fairness=f) for f in ("adjust", "kl", "literal")]
+VARIANTS += [f(unlabelled=u, unknown_cluster=True, margin=5) for f, u in ((paper, "paper"), (faircl, "soft"))]
 VARIANTS += [faircl(windows=1, soft_classes=1), faircl(soft_classes=300), faircl(replay=3, replay_batch=7)]
 VARIANTS += [faircl(lambda_replay=0), faircl(lambda_replay=0, embedding="backbone"), faircl(lambda_cluster=0)]
 VARIANTS += [faircl(lambda_replay=0, embedding="backbone", **UNIT), faircl(lambda_soft=0), faircl(lambda_cons=1)]

@@ -32,6 +32,7 @@ from faircl.methods.faircl.class_distribution import ClassDistribution
 from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
 from faircl.methods.faircl.soft_labels import SoftLabels, SoftTargets
+from faircl.methods.faircl.unknown_cluster import UnknownCluster
 from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.precision import at_least_float32
@@ -52,9 +53,9 @@ class FairCL(Method):
     anchors; without a background class there is no p_0 to move; (2) p is taken over all domains so far; (3) every pixel
     has its label, so nothing is assigned and no teacher labels pixels.
 
-    State: the prototype bank, the class distributions, the remembered features and, during a step, its soft labels; the
-    step's ``old_classes``, its ``unlabelled_label``, its ``updates`` so far, whether it is a ``domain`` step
-    and whether it ``hides_classes``.
+    State: the prototype bank, that of p_u with ``unknown_cluster``, the class distributions, the remembered features
+    and, during a step, its soft labels; the step's ``old_classes``, its ``unlabelled_label``, its ``updates`` so far,
+    whether it is a ``domain`` step and whether it ``hides_classes``.
     """
 
     Config = FairCLConfig
@@ -70,7 +71,11 @@ class FairCL(Method):
         self.needs = replace(self.needs, stages=self.needs.stages or config.embedding == "backbone")
         width = model.embedding_width if config.embedding == "decoder" else model.stage_widths[-1]
         self.margin = config.margin * ((width / REFERENCE_WIDTH) ** 0.5 if config.scale_margin else 1.0)
-        self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)
+        algorithm = width, config.queue, config.period, config.momentum
+        self.bank = PrototypeBank(*algorithm)
+        self.unknown: UnknownCluster | None = None
+        if config.unknown_cluster:
+            self.unknown = UnknownCluster(*algorithm, margin=self.margin, order=config.distance_order)
         self.distribution = ClassDistribution()
         self.soft = SoftLabels(config.soft_classes)
         self.memory = FeatureMemory(config.replay, width)
@@ -162,9 +167,13 @@ class FairCL(Method):
         if self.updates < self.config.period:
             return out.embedding.new_zeros(())
         features, labels = self._clustered(batch, out, targets)
-        c, bank = self.config, self.bank
-        loss = cluster_loss(features, labels, bank.prototypes, bank.ready, self.margin, c.distance_order)
+        c = self.config
+        loss = cluster_loss(features, labels, *self._prototypes(), self.margin, c.distance_order)
         return c.pull * loss.pull + c.push * loss.push
+
+    def _prototypes(self) -> tuple[Tensor, Tensor]:
+        """Return the prototypes of L_cluster and which of them have a value; p_u, where it is kept, is the last."""
+        return (self.bank.prototypes, self.bank.ready) if self.unknown is None else self.unknown.beside(self.bank)
 
     def _class(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """L_class in the two readings of the predicted class distribution p̂; 0 for a batch without a valid pixel."""
@@ -218,15 +227,17 @@ class FairCL(Method):
 
         Under ``soft``, ``unbiased`` and ``paper`` the segmentation loss needs no label for an unlabelled pixel, but a
         cluster does: the likeliest class of its soft label; one of p_0 and the old classes as ``assign`` says; the
-        closest of their prototypes.
+        closest of their prototypes. With ``unknown_cluster`` it may then be the cluster of unknown classes.
         """
         features = self._features(out)
         size, treatment = features.shape[-2:], self.config.unlabelled
-        labels = to_stride(targets, size)
-        if not self.hides_classes or treatment not in ("soft", "unbiased", "paper"):
-            return features, labels
-        given = self._soft_labels(batch).likeliest() if treatment == "soft" else self._assignment(out, size).labels
-        return features, labels.where(to_stride(batch.labels, size) != self.unlabelled_label, to_stride(given, size))
+        labels, unlabelled = to_stride(targets, size), to_stride(batch.labels, size) == self.unlabelled_label
+        if self.hides_classes and treatment in ("soft", "unbiased", "paper"):
+            given = self._soft_labels(batch).likeliest() if treatment == "soft" else self._assignment(out, size).labels
+            labels = labels.where(~unlabelled, to_stride(given, size))
+        if self.unknown is not None:
+            labels = self.unknown.mark(features, labels, unlabelled, self.bank, self.hides_classes)
+        return features, labels
 
     def _features(self, out: SegOutput) -> Tensor:
         """Return the features f (B, D, h, w) that are clustered."""
@@ -260,11 +271,15 @@ class FairCL(Method):
             background = self._store_labels(context)
             if context.unlabelled == BACKGROUND:
                 label_pixels[BACKGROUND] = background
-        if context.domain:
-            self.bank.begin_domain_step(self.config.domain_prototypes == "anchor", self.config.domain_momentum)
-        else:
-            self.bank.begin_step(context.classes, context.background)
+        for bank in self._banks():
+            if context.domain:
+                bank.begin_domain_step(self.config.domain_prototypes == "anchor", self.config.domain_momentum)
+            else:  # beside p_u the background is a class of the first step, frozen afterwards as all of them are
+                bank.begin_step(context.classes, context.background and self.unknown is None)
         self.distribution.begin_step(context, label_pixels, self.needs_scan(context))
+
+    def _banks(self) -> tuple[PrototypeBank, ...]:
+        return (self.bank,) if self.unknown is None else (self.bank, self.unknown)
 
     def _store_labels(self, context: StepContext) -> float:
         """Store the labels of the scan; return how many unlabelled pixels of the step are background by them."""
@@ -289,7 +304,8 @@ class FairCL(Method):
         """Keep features for replay; give every class with features a prototype; forget the soft labels."""
         if self.config.lambda_replay > 0:
             self.memory.keep(self.bank)
-        self.bank.finish_step()
+        for bank in self._banks():
+            bank.finish_step()
         self.soft.clear()
 
     # After a backward pass
@@ -299,8 +315,8 @@ class FairCL(Method):
         if not self.config.bound or old is None:
             return {}
         features, labels = self._clustered(batch, out, targets)
-        bank, order = self.bank, self.config.distance_order
-        return both_sides(features, self._features(old), labels, bank.prototypes, bank.ready, order).means()
+        order = self.config.distance_order
+        return both_sides(features, self._features(old), labels, *self._prototypes(), order).means()
 
     @torch.no_grad()
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
@@ -312,12 +328,15 @@ class FairCL(Method):
             features, labels = self._clustered(batch, out, targets)
             keys = sample_keys(batch.draws, features.shape[-2], features.shape[-1])
             self.bank.push(features, labels.flatten(), keys, self.config.quota)
+            if self.unknown is not None:
+                self.unknown.push_marked(features, labels.flatten(), self.bank, keys, self.config.quota)
 
     def after_update(self, iteration: int) -> None:
         """Move the prototypes every M iterations."""
         self.updates = iteration
         if self.config.uses_prototypes():
-            self.bank.update(iteration)
+            for bank in self._banks():
+                bank.update(iteration)
 
 
 class FairCLPaper(FairCL):
