@@ -42,6 +42,7 @@ def test_the_ten_lines_are_the_same_everywhere_and_ten():
     assert len([line for line in example.splitlines() if line]) <= 10
 
 
+@pytest.mark.slow
 def test_every_snippet_of_the_page_runs(place, capsys):
     """The first one trains on a folder and segments a photo; the others use what it made."""
     names: dict[str, object] = {"__name__": "page"}

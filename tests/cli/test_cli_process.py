@@ -41,6 +41,7 @@ def test_ctrl_c_in_this_process(cli, tmp_path, tiny_flags, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_output_into_a_closed_pipe():
     command = f"'{sys.executable}' -m faircl config show demo | head -n 1"
     found = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=120)
