@@ -28,6 +28,7 @@ from faircl.losses.cross_entropy import pixel_cross_entropy
 from faircl.losses.imbalance import tilted_mean
 from faircl.methods.assignment import Assignment, RejectingAssigner
 from faircl.methods.faircl.soft_labels import SoftLabelScan
+from faircl.methods.faircl.unknown_cluster import UnknownCluster
 from faircl.models.small import Small, SmallConfig
 from faircl.parallel import launched_world_size
 from faircl.progress import SilentReporter
@@ -77,6 +78,25 @@ def queues(as_map):
         bank.push(rows, labels.flatten(), sample_keys(draws, 4, 5), 4)
         bank.update(batch + 1)
     return [value.clone() for value in (bank.queue, bank.filled, bank.head, bank.prototypes)]
+
+
+def unknown_cluster():
+    """The unknown cluster's queue and prototype after pixels beyond a margin were marked and pushed twice."""
+    known, own = PrototypeBank(2, 9, 1, 0.9), UnknownCluster(2, 9, 1, 0.9, margin=1.5)
+    known.begin_step(3, True)
+    known.ready.fill_(True)  # all prototypes at zero
+    own.begin_step(3, True)
+    gen = torch.Generator().manual_seed(4)
+    for batch in range(2):
+        features = torch.randn((IMAGES, 2, 4, 5), generator=gen)
+        labels = torch.randint(3, (IMAGES, 4, 5), generator=gen)
+        features, labels, draws = (
+            part[rank() :: world_size()] for part in (features, labels, IMAGES * batch + torch.arange(IMAGES))
+        )
+        labels = own.mark(features, labels, labels == 0, known, hides_classes=True)
+        own.push_marked(features, labels.flatten(), known, sample_keys(draws, 4, 5), 4)
+        own.update(batch + 1)
+    return [value.clone() for value in (own.queue, own.filled, own.prototypes)]
 
 
 def assigned():
@@ -139,6 +159,7 @@ def everything():
         "gradient": gradient(),
         "map": queues(True),
         "flat": queues(False),
+        "unknown": unknown_cluster(),
         "assigned": assigned(),
         "soft": soft_labels(),
         "few": evaluated(2, 4),
@@ -176,6 +197,14 @@ def test_queues_and_prototypes_are_those_of_one_process(form, alone, together):
     assert alone["map"][1].tolist() == [9, 0, 0, 9, 0, 9]
     for found in (alone, *together):
         for value, expected in zip(found[form], alone["map"], strict=True):
+            assert torch.equal(value, expected)
+
+
+def test_the_unknown_cluster_is_that_of_one_process(alone, together):
+    assert alone["unknown"][1].tolist() == [8]  # the quota, twice
+    assert alone["unknown"][0][0, :8].norm(dim=1).min() > 0
+    for found in together:
+        for value, expected in zip(found["unknown"], alone["unknown"], strict=True):
             assert torch.equal(value, expected)
 
 

@@ -42,6 +42,7 @@ def test_the_ten_lines_are_the_same_everywhere_and_ten():
     assert len([line for line in example.splitlines() if line]) <= 10
 
 
+@pytest.mark.slow
 def test_every_snippet_of_the_page_runs(place, capsys):
     """The first one trains on a folder and segments a photo; the others use what it made."""
     names: dict[str, object] = {"__name__": "page"}
@@ -76,6 +77,7 @@ def figures() -> Iterator[Callable[[], list[int]]]:
     pyplot.close("all")
 
 
+@pytest.mark.slow
 def test_the_first_notebook_runs(place, figures, capsys):
     names = run_notebook("first-steps.ipynb")
     assert len(figures()) == 2
@@ -84,6 +86,7 @@ def test_the_first_notebook_runs(place, figures, capsys):
     assert len(names["before"].names) == 7
 
 
+@pytest.mark.slow
 def test_the_notebook_on_your_own_data_runs(place, figures, capsys):
     names = run_notebook("your-own-data.ipynb")
     assert len(figures()) == 1

@@ -59,6 +59,7 @@ def follow(cli, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_every_command_of_the_tutorial_runs(follow, tmp_path):
     (file,) = blocks(TUTORIAL, "yaml")
     (tmp_path / "mine.yaml").write_text(file, encoding="utf-8")

@@ -185,6 +185,7 @@ def test_a_failed_run_is_logged_and_another_trains_the_first_step(tmp_path):
     assert any("the reason" in line for line in said)
 
 
+@pytest.mark.slow
 def test_a_first_step_of_another_commit_is_not_copied(tmp_path):
     jobs = plan(tmp_path)
     runner, _ = run(jobs[:1], tmp_path / "out")

@@ -1,7 +1,8 @@
 """The prototype bank of Algorithm 1: queues S_c, momentum, frozen old classes, the unknown cluster p_0.
 
 Channel 0 is p_0 where the data has a background class: the cluster of unlabelled pixels that belong to no known class,
-which moves at every step. All other prototypes move only at the step that learns their class.
+which moves at every step. All other prototypes move only at the step that learns their class. An unknown cluster apart
+from the background has a bank of its own (``faircl.methods.faircl.unknown_cluster``).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from grids import grid
 
 from faircl.registry import READERS
 
@@ -187,9 +188,9 @@ def test_prepare(cli, refused, tmp_path, monkeypatch):
 # start
 
 
-@pytest.mark.parametrize(
+@grid(
     "command",
-    [("list",), ("list", "folder"), ("check", "FOLDER"), ("stats", "FOLDER", "--task", "6-4", "--plot", "PLOT")],
+    [("stats", "FOLDER", "--task", "6-4", "--plot", "PLOT"), ("check", "FOLDER"), ("list",), ("list", "folder")],
 )
 def test_torch_is_not_imported(street, tmp_path, command):
     """Importing it takes seconds, on every start."""

@@ -1,15 +1,16 @@
-"""Training goes on where nobody can be shown its progress."""
+"""Training goes on where nobody can be shown its progress: whole processes; tests/test_progress.py has the parts."""
 
 import os
 import subprocess
 import sys
 
-from grids import grid
+import pytest
 
 from faircl.runs.folder import RunFolder
 
 
-@grid(("lost", "reason"), [("full", "No space left on device"), ("pipe", "Broken pipe")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("lost", "reason"), [("full", "No space left on device"), ("pipe", "Broken pipe")])
 def test_a_run_finishes_without_its_standard_error(lost, reason, tiny_flags, tmp_path):
     if lost == "full":
         target = os.open("/dev/full", os.O_WRONLY)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import typer.main
+from grids import grid
 
 import faircl
 from faircl.cli.app import app
@@ -40,6 +41,7 @@ def test_ctrl_c_in_this_process(cli, tmp_path, tiny_flags, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_output_into_a_closed_pipe():
     command = f"'{sys.executable}' -m faircl config show demo | head -n 1"
     found = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, timeout=120)
@@ -48,7 +50,7 @@ def test_output_into_a_closed_pipe():
     assert "Exception" not in found.stderr
 
 
-@pytest.mark.parametrize("words", [("methods", "faircl"), ("config", "show", "demo")], ids=" ".join)
+@grid("words", [("methods", "faircl"), ("config", "show", "demo")], ids=" ".join)
 def test_the_exit_code_of_a_closed_pipe(words):
     reader, writer = os.pipe()
     os.close(reader)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from grids import grid
 
 
 def show(cli, *args):
@@ -92,7 +93,7 @@ def test_one_split_for_both_leaks_wholly(cli, street):
     assert "warning: up to 100.0%" in result.out
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8:strict"])
+@grid("encoding", ["ascii", "cp1252", "utf-8:strict"])
 def test_terminals_that_know_few_signs(encoding, street):
     (street / "classes.txt").write_text((street / "classes.txt").read_text().replace("road", "Straße"), "utf-8")
     environment = {**os.environ, "PYTHONIOENCODING": encoding}

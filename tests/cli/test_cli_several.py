@@ -34,6 +34,7 @@ def test_torchrun_prints_json_once(tiny_flags, tmp_path):
     assert "Warning" not in done.stderr
 
 
+@pytest.mark.slow
 def test_evaluating_again_prints_a_table_once(tiny_run, tmp_path):
     first, *others = command(tmp_path, *[["eval", tiny_run.path, "--step", "1", "--json"]] * 3)
     assert (first.code, *(other.code for other in others)) == (0, 0, 0)

@@ -8,9 +8,9 @@ import sys
 import time
 
 import pytest
-from grids import grid
 from run_files import records, states
 
+from faircl.engine.in_step_checkpoints import InStepCheckpoints
 from faircl.engine.trainer import _resume_command
 from faircl.runs.folder import RunFolder
 from faircl.stop_signals import StopSignals
@@ -45,7 +45,26 @@ def undisturbed(tmp_path_factory, tiny_flags):
     return RunFolder(out)
 
 
-@grid("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"], quick=lambda name: name == "SIGTERM")
+def test_a_signal_in_this_process(cli, tmp_path, tiny_flags, monkeypatch):
+    """The exit code and the sentence; tests/engine/test_in_step.py resumes such runs."""
+    due = InStepCheckpoints.due
+
+    def signalled(self):
+        signal.raise_signal(signal.SIGTERM)
+        return due(self)
+
+    monkeypatch.setattr(InStepCheckpoints, "due", signalled)
+    result = cli("train", "demo", "--out", tmp_path / "run", *tiny_flags)
+    assert (result.code, result.out) == (128 + signal.SIGTERM, "")
+    assert result.err.splitlines()[-1] == (
+        "faircl: stopped by SIGTERM at step 0 after update 1 of 6, which is saved; continue with: "
+        f"faircl train --resume {tmp_path / 'run'}"
+    )
+    assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
 def test_a_signal_saves_the_update_and_leaves(name, undisturbed, tmp_path, tiny_flags):
     number = getattr(signal, name)
     process = start(tmp_path / "run", tiny_flags)

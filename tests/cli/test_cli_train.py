@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import yaml
+from grids import grid
 
 import faircl
 from faircl.cli.train_options import with_options
@@ -241,7 +242,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@grid("name", MISTAKES, quick=lambda name: name in ("key", "method", "out", "run"))
 def test_a_mistake_is_found_before_torch_is_imported(name, street, out):
     line, words = MISTAKES[name]
     args = [{"STREET": str(street), "OUT": str(out)}.get(word, word) for word in line.split()]

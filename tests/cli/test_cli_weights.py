@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from grids import grid
 from safetensors.torch import load_file, save_file
 
 FIT = "do not fit network 'deeplabv3' with mobilenet_v2"
@@ -66,7 +67,7 @@ def test_another_network(wrong, weights):
     wrong(FIT)
 
 
-@pytest.mark.parametrize("part", [0, 0.01, 0.5, 0.99])
+@grid("part", [0.5, 0, 0.01, 0.99])
 @pytest.mark.parametrize("kind", ["safetensors", "new", "old"])
 def test_cut_short(wrong, mobilenet, tmp_path, kind, part):
     path = tmp_path / ("weights.safetensors" if kind == "safetensors" else "weights.pth")

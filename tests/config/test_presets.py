@@ -18,12 +18,13 @@ from faircl.runs.folder import RunFolder
 
 TOUCHED = {"train.batch", "train.precision", "train.checkpointing", "optim.accumulate", "eval.batch"}
 DEMO = load_config("demo")
+SMALL = resolve({"data": "scenes", "model": "small", "method": "faircl"})
 
 
 def config(batch=16, accumulate=1, crop=512, precision="fp32", checkpointing=False, eval_batch=16, norm="never"):
     train = {"batch": batch, "crop": crop, "precision": precision, "checkpointing": checkpointing, "frozen_norm": norm}
-    tree = {"data": "scenes", "model": "small", "method": "faircl", "train": train}
-    return resolve(tree | {"optim": {"accumulate": accumulate}, "eval": {"batch": eval_batch}})
+    sections = {"train": train, "optim": {"accumulate": accumulate}, "eval": {"batch": eval_batch}}
+    return SMALL.model_copy(update={name: getattr(SMALL, name).model_copy(update=v) for name, v in sections.items()})
 
 
 def flat(tree, prefix=""):

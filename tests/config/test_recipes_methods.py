@@ -7,6 +7,7 @@ import json
 from collections import Counter
 
 import pytest
+from grids import grid
 
 from faircl.config.published import published, tables
 from faircl.config.recipes import recipe_names, recipe_tree
@@ -138,7 +139,7 @@ def test_a_name_says_data_task_and_method(name):
     assert config.scenario.protocol == ("plop" if data == "cityscapes" else None)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@grid("name", OTHERS, quick=set(OTHERS[::4]).__contains__)
 def test_a_recipe_differs_from_faircl_s_in_method_and_length_alone(name):
     data, task, method = parts(name)
     ours, own = (load_config(one).model_dump() for one in (name, f"{data}-{task}"))
@@ -181,6 +182,7 @@ def test_settings_that_were_published_are_written_down_not_left_to_defaults(name
     assert expected <= TREES[name]["method"].keys()
 
 
+@pytest.mark.slow
 def test_sats_has_its_own_network():
     for name in OTHERS:
         model = load_config(name).model

@@ -10,7 +10,11 @@ from faircl.registry import METHODS
 QUICK = ("scenario.task=4-3-3", "train.epochs=1", "train.later_epochs=1", "optim.lr=0.01")
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS.builtin if name not in ("joint", "sats")])
+@grid(
+    "name",
+    [name for name in METHODS.builtin if name not in ("joint", "sats")],
+    quick=lambda name: name in ("finetune", "faircl", "faircl-paper", "mib", "rcil", "ssul-m", "ewf"),
+)
 def test_three_steps(name, tiny_train, tmp_path):
     memory = ("memory.images=6",) if METHODS.get(name).needs.memory else ()
     run = tiny_train(tmp_path / "run", f"method={name}", *QUICK, *memory)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from grids import grid
 from run_files import records
 from safetensors.torch import load_file
 
@@ -89,7 +90,7 @@ def stop_after(monkeypatch):
     return stop
 
 
-@pytest.mark.parametrize("keep", ["best", "last"])
+@grid("keep", ["best", "last"])
 def test_the_best_weights_are_kept(keep, tiny_train, tmp_path, scores, stop_after):
     scores(30.0, 50.0, 40.0, 45.0)
     folder = tiny_train(tmp_path / "run", *QUICK, SPLIT, "train.validate_every=1", f"train.keep={keep}")

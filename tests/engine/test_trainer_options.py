@@ -163,7 +163,7 @@ def test_pixels_of_a_step_are_all_but_void(background, tiny_config, street, sile
 
 def test_a_diverging_run_stops_and_names_every_term(tiny_train, tmp_path):
     with pytest.raises(UserError) as caught:
-        tiny_train(tmp_path / "run", "optim.lr=1e30")
+        tiny_train(tmp_path / "run", "optim.lr=1e30", "method.lambda_cluster=0.02")
     text = str(caught.value)
     assert "not finite at step 0, iteration 2" in text
     for term in ("seg = ", "cluster = "):
@@ -176,11 +176,11 @@ def test_a_bad_later_step_keeps_the_first(tiny_train, tiny_run, tmp_path, monkey
 
     def broken(self, batch, out, old, targets):
         terms = losses(self, batch, out, old, targets)
-        return {**terms, "cluster": terms["cluster"] * math.inf} if self.old_classes else terms
+        return {**terms, "replay": terms["replay"] * math.inf} if self.old_classes else terms
 
     with monkeypatch.context() as patch:
         patch.setattr(FairCL, "losses", broken)
-        with pytest.raises(UserError, match=r"step 1, iteration 1: seg = \d.*, cluster = (inf|nan)"):
+        with pytest.raises(UserError, match=r"step 1, iteration 1: seg = \d.*, replay = (inf|nan)"):
             tiny_train(tmp_path / "run")
     assert (tmp_path / "run/steps/00").is_dir()
     assert not (tmp_path / "run/steps/01").exists()

@@ -77,7 +77,7 @@ def close(found, exact, tolerance=2e-5, whole=False):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("kind", ["same", "projected", "strided"])
+@grid("kind", ["strided", "same", "projected"])
 def test_a_bottleneck_equals_torchvisions_in_float64(kind, training, by_kernels):
     block = bottleneck(kind).train(training)
     one, x = lean(block), packed(3, 8, 5, 7)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from grids import grid
 from torch.nn import functional
 
 from faircl.labels import IGNORE
@@ -37,7 +38,7 @@ def expected(logits, target, offset, grouped):
     return z.logsumexp(1), own.where(valid, 0.0)
 
 
-@pytest.mark.parametrize("with_offset", [False, True])
+@grid("with_offset", [True, False])
 @pytest.mark.parametrize("name", CASES)
 def test_scores_and_gradients_equal_float64(name, with_offset):
     logits, target, offset, grouped = case(name)

@@ -1,5 +1,6 @@
 """Items and batches of a step: order, labels, augmentation, workers."""
 
+import multiprocessing
 from collections import Counter
 
 import numpy as np
@@ -208,6 +209,7 @@ def test_a_mistake_in_a_worker_is_one_sentence(workers):
         def read(self, split, id):
             raise UserError(f"The image {id} is gone; put it back.")
 
+    before = set(multiprocessing.active_children())
     scenes = Broken(6, 2, 32)
     data = StepDataset(scenes, "train", tuple(scenes.ids("train")), IDENTITY, None, AUGMENTATION, 0, 0)
     with pytest.raises(UserError) as found:
@@ -218,6 +220,7 @@ def test_a_mistake_in_a_worker_is_one_sentence(workers):
     whole = WholeImages(scenes, "train", tuple(scenes.ids("train")), IDENTITY)
     with pytest.raises(UserError, match=r"^The image \S+ is gone; put it back\.$"):
         list(same_size_batches(whole, 2, workers))
+    assert set(multiprocessing.active_children()) <= before  # workers have ended, though the errors are still there
 
 
 def test_prepared_batches_have_the_types_methods_want():

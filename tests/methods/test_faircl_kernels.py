@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from grids import grid
 from tiny_steps import Run
 
 from faircl import kernels
@@ -20,9 +21,17 @@ def gradients(by_kernels, monkeypatch, **method):
     return terms, [parameter.grad for parameter in run.model.parameters()]
 
 
-@pytest.mark.parametrize(
+@grid(
     "method",
-    [{}, {"fairness": "kl"}, {"unlabelled": "unbiased"}, {"lambda_cluster": 0}, {"name": "faircl", "lambda_cons": 1}],
+    [
+        {},
+        {"name": "faircl", "lambda_cons": 1},
+        {"fairness": "kl"},
+        {"unlabelled": "unbiased"},
+        {"lambda_cluster": 0},
+        {"unlabelled": "paper", "unknown_cluster": True, "margin": 5.0},
+    ],
+    quick=2,
     ids=str,
 )
 def test_kernels_and_plain_torch_agree(method, monkeypatch):

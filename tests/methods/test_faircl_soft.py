@@ -29,7 +29,7 @@ def test_the_segmentation_loss_equals_the_loop(background, protect):
     share = r.method.distribution.share
     weight = importance_weights(share / share.sum(), 0.5, (0.2, 5.0)).tolist()
     full = torch.nn.functional.interpolate(out.logits, (SIZE, SIZE), mode="bilinear").double()
-    taken = r.method._soft.taken().tolist()
+    taken = r.method._labels.soft.taken().tolist()
     assert max(taken[background:]) > 0.1
     for c in range(int(background), len(taken)):  # of old classes; labels and the sums of soft labels are as without
         full[:, c] += protect * math.log(1 - taken[c])
@@ -94,9 +94,9 @@ def test_every_window_is_scanned_once_and_the_method_keeps_none():
     assert len(r.context.soft) == 3 * IMAGES
     assert r.context.soft.nbytes == r.method.soft_label_bytes(IMAGES, 10**6, cells) == 3 * IMAGES * cells * 2 * 2
     assert r.method.soft_label_bytes(IMAGES, 5, cells) == 5 * cells * 2 * 2  # too few visits to see every window
-    held = [*r.method.buffers(), *(part for part in vars(r.method._soft).values() if torch.is_tensor(part))]
+    held = [*r.method.buffers(), *(part for part in vars(r.method._labels.soft).values() if torch.is_tensor(part))]
     assert not any(part.shape[1:3] == (SIZE // 4, SIZE // 4) for part in held)
-    assert len(r.method._soft.labels) == 0
+    assert len(r.method._labels.soft.labels) == 0
 
 
 def test_other_treatments_have_no_soft_labels():

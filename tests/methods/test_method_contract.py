@@ -41,6 +41,8 @@ VARIANTS += [paper(reject=0.3, cap_assigned=True), paper(fairness="kl", histogra
 VARIANTS += [paper(distance_order=3.0, window=5), paper(init="random"), paper(init="prototype")]
 VARIANTS += [faircl(unlabelled=u) for u in ("assigned", "paper", "unbiased")]
 VARIANTS += [faircl(fairness=f) for f in ("adjust", "kl", "literal")]
+UNKNOWN = {"unknown_cluster": True, "lambda_cluster": 0.02, "margin": 5}
+VARIANTS += [f(unlabelled=u, **UNKNOWN) for f, u in ((paper, "paper"), (faircl, "soft"))]
 VARIANTS += [faircl(windows=1, soft_classes=1), faircl(soft_classes=300), faircl(replay=3, replay_batch=7)]
 VARIANTS += [faircl(lambda_replay=0), faircl(lambda_replay=0, embedding="backbone"), faircl(lambda_cluster=0)]
 VARIANTS += [faircl(lambda_replay=0, embedding="backbone", **UNIT), faircl(lambda_soft=0), faircl(lambda_cons=1)]
@@ -214,7 +216,7 @@ def test_all_weights_zero_is_fine_tuning(step, background):
 
 
 @grid("norm", ["group", "batch"])
-@each_method
+@grid("name", NAMES, quick=lambda name: name in ("finetune", "faircl", "faircl-paper", "plop", "ssul"))
 def test_overfits_two_images(name, norm):
     r = run({"name": name}, norm=norm).begin(0)
     history = [sum(terms.values()) for terms in r.iterate(80)]

@@ -291,6 +291,7 @@ def shared_work():
     return means, doubts.gather(0.001).tolist()
 
 
+@pytest.mark.slow
 def test_several_processes_are_as_one():
     if not dist.is_gloo_available():
         pytest.skip("this torch has no gloo")

@@ -330,6 +330,7 @@ def test_broken_file_with_a_name_that_is_no_text(no_text):
         assert "caf" in settled(in_a_process("data", "check", "--data", "folder", "--root", root, *form), 1)
 
 
+@pytest.mark.slow
 def test_skipped_file_with_a_name_that_is_no_text(tmp_path):
     root = TREES["folder"].make(tmp_path / "data")
     (root / "masks/train" / os.fsdecode(b"caf\xe9.txt")).touch()

@@ -31,7 +31,7 @@ def assert_same_run(found, expected) -> None:
         assert (found.path / file).read_bytes() == (expected.path / file).read_bytes()
 
 
-@pytest.mark.parametrize("method", ["faircl", "{name: faircl-paper, reject: 0.1, assign: prototype}"])
+@grid("method", ["faircl", "{name: faircl-paper, reject: 0.1, assign: prototype}"])
 def test_workers_do_not_change_a_single_byte(method, tiny_train, tmp_path):
     noisy = ("model.dropout=0.2", "train.jitter=0.3", f"method={method}")
     alone = tiny_train(tmp_path / "a", *noisy, "train.workers=0")

@@ -16,19 +16,27 @@ PATIENCE = 30.0
 
 
 def say_if_stalled(loader: Iterable[T], reporter: Reporter, patience: float = PATIENCE) -> Iterator[T]:
-    """Yield the items of a data loader; say so, once per item, if its workers keep it waiting."""
+    """Yield the items of a data loader; say so, once per item, if its workers keep it waiting.
+
+    The workers end with this generator, also where it is left early. An iterator that an error's traceback keeps would
+    be collected as garbage, together with the queues by which it tells its workers to end, and waits five seconds for
+    each of them.
+    """
     items = iter(loader)  # starts the workers
     workers = [worker.pid for worker in getattr(items, "_workers", ())]
     if not workers:
         yield from items
         return
     wait = _Wait(workers, reporter, patience)
-    with repeated(wait.check, patience / 6, patience / 6):
-        wait.begin()
-        for item in items:
-            wait.end()
-            yield item
+    try:
+        with repeated(wait.check, patience / 6, patience / 6):
             wait.begin()
+            for item in items:
+                wait.end()
+                yield item
+                wait.begin()
+    finally:
+        items._shutdown_workers()  # type: ignore[attr-defined]
 
 
 class _Wait:

@@ -68,6 +68,11 @@ class FairCLConfig(MethodConfig):
     period: int = Field(5, ge=1, description="M, iterations before the first mean and between updates")
     queue: int = Field(500, ge=1, description="L, features kept per class")
     quota: int = Field(20, ge=1, description="features added per class and batch, at most")
+    unknown_cluster: bool = Field(
+        False,
+        description="keep one more prototype beside the classes', for unknown classes: it takes unlabelled pixels that "
+        "are closer to it than to their class's prototype, or farther than Δ from that; acts in L_cluster alone",
+    )
 
     fairness: Literal["importance", "adjust", "kl", "literal"] = Field("importance", description="reading of L_class")
     gamma: float = Field(0.5, ge=0, description="γ, exponent of the importance weight (q/p)^γ")
@@ -95,6 +100,11 @@ class FairCLConfig(MethodConfig):
             raise ValueError(
                 "with fairness importance, lambda_class blends from plain (0) to weighted (1) cross-entropy, found "
                 f"{self.lambda_class}; raise gamma to weigh rare classes more"
+            )
+        if self.unknown_cluster and self.lambda_cluster == 0:
+            raise ValueError(
+                "unknown_cluster acts in L_cluster, which lambda_cluster 0 switches off; set lambda_cluster above 0 or "
+                "unknown_cluster to false"
             )
         if self.bound and not self.uses_prototypes():
             raise ValueError(

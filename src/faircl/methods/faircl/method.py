@@ -13,7 +13,6 @@ from torch import Tensor
 
 from faircl.distributed import global_mean, global_sum
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
-from faircl.loading.assigned_labels import AssignedLabels
 from faircl.loading.batch import Batch, SoftTargets
 from faircl.losses import (
     cluster_loss,
@@ -25,14 +24,14 @@ from faircl.losses import (
 )
 from faircl.losses.replay import replay_loss
 from faircl.losses.soft_cross_entropy import marked_pixels, soft_cross_entropy_sum
-from faircl.methods.assignment import Assignment, RejectingAssigner, assign_by_prototype, assign_by_softmax
+from faircl.methods.assignment import Assignment, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, Needs, ScannedBatch, StepContext, Terms
 from faircl.methods.faircl.bound import both_sides
 from faircl.methods.faircl.class_distribution import ClassDistribution
 from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
-from faircl.methods.faircl.protection import protection
-from faircl.methods.faircl.soft_labels import SoftLabelScan
+from faircl.methods.faircl.step_labels import StepLabels
+from faircl.methods.faircl.unknown_cluster import UnknownCluster
 from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.precision import at_least_float32
@@ -53,9 +52,10 @@ class FairCL(Method):
     anchors; without a background class there is no p_0 to move; (2) p is taken over all domains so far; (3) every pixel
     has its label, so nothing is assigned and no teacher labels pixels.
 
-    State: the prototype bank, the class distributions and the remembered features; the step's ``protection`` (K,), its
-    ``old_classes``, its ``unlabelled_label``, its ``updates`` so far, whether it is a ``domain`` step and whether it
-    ``hides_classes``. Soft labels are not part of it: they come with the batches, and a resumed step makes them again.
+    State: the prototype bank, that of p_u with ``unknown_cluster``, the class distributions and the remembered
+    features; the step's ``protection`` (K,), its ``old_classes``, its ``unlabelled_label``, its ``updates`` so far,
+    whether it is a ``domain`` step and whether it ``hides_classes``. Soft labels are not part of it: they come with the
+    batches, and a resumed step makes them again.
     """
 
     protection: Tensor
@@ -73,7 +73,11 @@ class FairCL(Method):
         self.needs = replace(self.needs, stages=self.needs.stages or config.embedding == "backbone")
         width = model.embedding_width if config.embedding == "decoder" else model.stage_widths[-1]
         self.margin = config.margin * ((width / REFERENCE_WIDTH) ** 0.5 if config.scale_margin else 1.0)
-        self.bank = PrototypeBank(width, config.queue, config.period, config.momentum)
+        algorithm = width, config.queue, config.period, config.momentum
+        self.bank = PrototypeBank(*algorithm)
+        self.unknown: UnknownCluster | None = None
+        if config.unknown_cluster:
+            self.unknown = UnknownCluster(*algorithm, margin=self.margin, order=config.distance_order)
         self.distribution = ClassDistribution()
         self.memory = FeatureMemory(config.replay, width)
         self.old_classes, self.unlabelled_label, self.updates, self.domain = 0, UNLABELLED, 0, False
@@ -83,16 +87,8 @@ class FairCL(Method):
     def step0_key(self) -> dict[str, object]:
         """Return all settings but those of unlabelled pixels, later steps and measures."""
         later = {"unlabelled", "assign", "reject", "cap_assigned", "init", "domain_prototypes", "domain_momentum"}
-        later |= {
-            "protect",
-            "lambda_soft",
-            "windows",
-            "soft_classes",
-            "lambda_replay",
-            "replay_batch",
-            "replay_power",
-            "bound",
-        }
+        later |= {"lambda_soft", "protect", "windows", "soft_classes"}
+        later |= {"lambda_replay", "replay_batch", "replay_power", "bound"}
         key = self.config.model_dump(mode="json", exclude=later)
         return {"method": key, "bank": self.config.uses_prototypes(), "memory": self.config.lambda_replay > 0}
 
@@ -176,9 +172,13 @@ class FairCL(Method):
         if self.updates < self.config.period:
             return out.embedding.new_zeros(())
         features, labels = self._clustered(batch, out, targets)
-        c, bank = self.config, self.bank
-        loss = cluster_loss(features, labels, bank.prototypes, bank.ready, self.margin, c.distance_order)
+        c = self.config
+        loss = cluster_loss(features, labels, *self._prototypes(), self.margin, c.distance_order)
         return c.pull * loss.pull + c.push * loss.push
+
+    def _prototypes(self) -> tuple[Tensor, Tensor]:
+        """Return the prototypes of L_cluster and which of them have a value; p_u, where it is kept, is the last."""
+        return (self.bank.prototypes, self.bank.ready) if self.unknown is None else self.unknown.beside(self.bank)
 
     def _class(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """L_class in the two readings of the predicted class distribution p̂; 0 for a batch without a valid pixel."""
@@ -232,15 +232,17 @@ class FairCL(Method):
 
         Under ``soft``, ``unbiased`` and ``paper`` the segmentation loss needs no label for an unlabelled pixel, but a
         cluster does: the likeliest class of its soft label; one of p_0 and the old classes as ``assign`` says; the
-        closest of their prototypes.
+        closest of their prototypes. With ``unknown_cluster`` it may then be the cluster of unknown classes.
         """
         features = self._features(out)
         size, treatment = features.shape[-2:], self.config.unlabelled
-        labels = to_stride(targets, size)
-        if not self.hides_classes or treatment not in ("soft", "unbiased", "paper"):
-            return features, labels
-        given = self._soft_labels(batch).likeliest() if treatment == "soft" else self._assignment(out, size).labels
-        return features, labels.where(to_stride(batch.labels, size) != self.unlabelled_label, to_stride(given, size))
+        labels, unlabelled = to_stride(targets, size), to_stride(batch.labels, size) == self.unlabelled_label
+        if self.hides_classes and treatment in ("soft", "unbiased", "paper"):
+            given = self._soft_labels(batch).likeliest() if treatment == "soft" else self._assignment(out, size).labels
+            labels = labels.where(~unlabelled, to_stride(given, size))
+        if self.unknown is not None:
+            labels = self.unknown.mark(features, labels, unlabelled, self.bank, self.hides_classes)
+        return features, labels
 
     def _features(self, out: SegOutput) -> Tensor:
         """Return the features f (B, D, h, w) that are clustered."""
@@ -270,51 +272,42 @@ class FairCL(Method):
         self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
         self.updates, self.domain, self.hides_classes = 0, context.domain, context.hides_classes
         self._classifier = context.model.classifier.weight_and_bias
-        self._assigner = RejectingAssigner(context.old_classes, self.config.reject)
-        self._soft = SoftLabelScan(self.config.soft_classes, context.old_classes)
-        context.windows = self.config.windows if self._has_soft_labels() else 0
+        soft = self._has_soft_labels()
+        self._labels, context.windows = (
+            StepLabels(self.config, context, soft, self._assignment),
+            soft * self.config.windows,
+        )
         super().begin_step(context)
         label_pixels = context.label_pixels.double()
         if self.needs_scan(context):
             # The step's own masks call old classes background too: count what is none of them.
-            background = self._store_labels(context)
+            background = self._labels.store()
             if context.unlabelled == BACKGROUND:
                 label_pixels[BACKGROUND] = background
-        if context.domain:
-            self.bank.begin_domain_step(self.config.domain_prototypes == "anchor", self.config.domain_momentum)
-        else:
-            self.bank.begin_step(context.classes, context.background)
+            self.protection = self._labels.protection().to(self.protection)
+        for bank in self._banks():
+            if context.domain:
+                bank.begin_domain_step(self.config.domain_prototypes == "anchor", self.config.domain_momentum)
+            else:  # beside p_u the background is a class of the first step, frozen afterwards as all of them are
+                bank.begin_step(context.classes, context.background and self.unknown is None)
         self.distribution.begin_step(context, label_pixels, self.needs_scan(context))
 
-    def _store_labels(self, context: StepContext) -> float:
-        """Store the labels of the scan; return how many unlabelled pixels of the step are background by them."""
-        if self._has_soft_labels():
-            context.soft = self._soft.gather()
-            if self.config.protect > 0:
-                offset = protection(self._soft.taken(), context.classes, self.config.protect, context.background)
-                self.protection = offset.to(self.protection)
-            return self._soft.background_share() * float(context.label_pixels[BACKGROUND])
-        context.assigned = AssignedLabels()
-        return float(self._assigner.store(context.assigned)[BACKGROUND])
+    def _banks(self) -> tuple[PrototypeBank, ...]:
+        return (self.bank,) if self.unknown is None else (self.bank, self.unknown)
 
     def scan_batch(self, scanned: ScannedBatch, context: StepContext) -> None:
         """Label every unlabelled pixel of the step's images, or of their fixed windows."""
-        if self._has_soft_labels():
-            assert scanned.windows is not None, "begin_step asks for fixed windows"
-            unlabelled = scanned.labels == context.unlabelled
-            labelled = (scanned.labels != IGNORE) & ~unlabelled
-            self._soft.add(scanned.windows, scanned.output.logits[:, : context.old_classes], unlabelled, labelled)
-        elif self.needs_scan(context):
-            size = scanned.labels.shape[-2:]
-            assignment = self._assignment(scanned.output, size, doubt=self.config.reject > 0)
-            self._assigner.add(scanned.ids, assignment, scanned.labels == context.unlabelled)
+        if self.needs_scan(context):
+            self._labels.add(scanned)
 
     def end_step(self, context: StepContext) -> None:
         """Keep features for replay; give every class with features a prototype."""
         if self.config.lambda_replay > 0:
             self.memory.keep(self.bank)
-        self.bank.finish_step()
+        for bank in self._banks():
+            bank.finish_step()
         self.protection = self.protection.new_zeros(0)
+        context.soft = None  # gigabytes, perhaps
 
     # After a backward pass
 
@@ -323,8 +316,8 @@ class FairCL(Method):
         if not self.config.bound or old is None:
             return {}
         features, labels = self._clustered(batch, out, targets)
-        bank, order = self.bank, self.config.distance_order
-        return both_sides(features, self._features(old), labels, bank.prototypes, bank.ready, order).means()
+        order = self.config.distance_order
+        return both_sides(features, self._features(old), labels, *self._prototypes(), order).means()
 
     @torch.no_grad()
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
@@ -336,12 +329,15 @@ class FairCL(Method):
             features, labels = self._clustered(batch, out, targets)
             keys = sample_keys(batch.draws, features.shape[-2], features.shape[-1])
             self.bank.push(features, labels.flatten(), keys, self.config.quota)
+            if self.unknown is not None:
+                self.unknown.push_marked(features, labels.flatten(), self.bank, keys, self.config.quota)
 
     def after_update(self, iteration: int) -> None:
         """Move the prototypes every M iterations."""
         self.updates = iteration
         if self.config.uses_prototypes():
-            self.bank.update(iteration)
+            for bank in self._banks():
+                bank.update(iteration)
 
 
 class FairCLPaper(FairCL):

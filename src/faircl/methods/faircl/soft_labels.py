@@ -60,9 +60,9 @@ class SoftLabelScan:
         return float(unlabelled[BACKGROUND] / unlabelled.sum()) if unlabelled.any() else 0.0
 
     def taken(self) -> Tensor:
-        r"""Return r (K,), the share of each old class that the labels of the step take away from it.
+        """Return r (K,), the share of each old class that the labels of the step take away from it.
 
-        r_c = Σ_{i labelled} q_ic / Σ_i q_ic,   0 for a class that was not found.
+        r_c = Σ_{i labelled} q_ic / Σ_i q_ic, and 0 for a class that was not found.
         """
-        unlabelled, labelled = self._found
-        return labelled / (unlabelled + labelled).clamp_min(torch.finfo(torch.float64).tiny)
+        share: Tensor = self._found[1] / self._found.sum(0).clamp_min(torch.finfo(torch.float64).tiny)
+        return share
