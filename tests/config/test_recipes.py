@@ -166,7 +166,7 @@ def test_a_recipe_with_the_defaults_says_that_they_were_not_tuned_on_its_data(na
 def test_the_paper_s_ablation_on_the_scenes(name):
     config, demo = load_config(f"ablation-{name}").model_dump(), load_config("demo").model_dump()
     assert config.pop("method") == FairCLPaperConfig(**OFF.get(name, {})).model_dump()
-    assert demo.pop("method") == FairCLConfig().model_dump()
+    assert demo.pop("method") == FairCLConfig(lambda_cluster=0.02).model_dump()  # its network begins at random
     assert config == demo
 
 
