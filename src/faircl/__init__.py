@@ -23,6 +23,11 @@ Run
     load                load a step's network; returns a Predictor
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
+Add classes to a trained model
+    add_classes         teach a model new classes without the old data; returns a Version
+    versions            what a model has become since it was trained: a list of Version
+    undo                remove the newest version
+
 Open
     open_run            a run that was trained before; returns a Run
     open_data           a data set, by the name of its reader
@@ -33,6 +38,7 @@ What these return; ``help(faircl.Run)`` and so on tell more
     StepMetrics         IoU of every class, means over old, new and all classes, fairness between classes
     Predictor           predict(image) segments an array, tensor, Pillow image or file
     Prediction          class ids at the image's own size, names, colours, areas, overlay
+    Version             status, origin, and what each class gained or lost
     Comparison          rows, warnings, a Table and the page of compared runs
     RunConfig           every setting of a run
     Scenario            steps of a continual scenario
@@ -73,6 +79,9 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from faircl.api.adding import add_classes as add_classes
+    from faircl.api.adding import undo as undo
+    from faircl.api.adding import versions as versions
     from faircl.api.comparing import Comparison as Comparison
     from faircl.api.comparing import compare as compare
     from faircl.api.configuring import load_config as load_config
@@ -128,10 +137,12 @@ if TYPE_CHECKING:
     from faircl.readers.base import Reader as Reader
     from faircl.readers.base import ReaderConfig as ReaderConfig
     from faircl.runs.run import Run as Run
+    from faircl.runs.versions import Version as Version
     from faircl.scenario.scenario import Scenario as Scenario
     from faircl.tables import Table as Table
 
 _HOMES = {
+    "faircl.api.adding": ("add_classes", "undo", "versions"),
     "faircl.api.comparing": ("Comparison", "compare"),
     "faircl.api.configuring": ("load_config",),
     "faircl.api.opening": ("open_data", "open_run", "open_scenario"),
@@ -166,6 +177,7 @@ _HOMES = {
     "faircl.progress": ("Reporter", "SilentReporter"),
     "faircl.readers.base": ("FileConfig", "Reader", "ReaderConfig"),
     "faircl.runs.run": ("Run",),
+    "faircl.runs.versions": ("Version",),
     "faircl.scenario.scenario": ("Scenario",),
     "faircl.tables": ("Table",),
 }

@@ -121,6 +121,15 @@ def run_folder(run: RunSource) -> RunFolder:
     return RunFolder.open(folder_path(run))
 
 
+def version_folder(run: RunSource, version: int | None = None) -> RunFolder:
+    """Return the folder of a version of a run, by default of the newest accepted one."""
+    from faircl.runs.folder import RunFolder
+    from faircl.runs.versions import VersionChain
+
+    folder = run_folder(run)
+    return RunFolder(VersionChain(folder.path).find(version))
+
+
 def folder_path(run: RunSource) -> Path:
     """Return the path of a run's folder."""
     if isinstance(run, str | Path):

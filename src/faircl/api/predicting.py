@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from faircl.api.opening import RunSource, run_folder
+from faircl.api.opening import RunSource, version_folder
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
@@ -116,17 +116,20 @@ class Predictor:
         return f"Predictor(step={self.step}, device={str(self.device)!r}, classes={list(self.names.values())})"
 
 
-def load(run: RunSource, step: int = -1, device: str | torch.device = "auto") -> Predictor:
+def load(
+    run: RunSource, step: int = -1, device: str | torch.device = "auto", *, version: int | None = None
+) -> Predictor:
     """Load the network of a finished step, by default the last, for `Predictor.predict`.
 
-    ``device`` is auto (a GPU where there is one), cpu, cuda or any other that torch knows. The data that the run was
-    trained on are not needed.
+    Of a run with several versions (`versions`) it is the newest accepted one, or ``version``: 0 is the run as it was
+    trained. ``device`` is auto (a GPU where there is one), cpu, cuda or any other that torch knows. The data that the
+    run was trained on are not needed.
     """
     from faircl.engine.network import move_to_device
     from faircl.engine.reevaluate import load_network
     from faircl.engine.runtime import process_settings
 
-    folder = run_folder(run)
+    folder = version_folder(run, version)
     config, scenario = folder.config(), folder.load_scenario()
     saved, where = _saved_step(folder, step), _device(device)
     with process_settings(config.train):

@@ -78,6 +78,8 @@ def _device(device: torch.device) -> str:
 def _updates(plan: Plan) -> str:
     c, accumulate = plan.config.train, plan.config.optim.accumulate
     first, *later = (step_iterations(plan, step) for step in range(len(plan.scenario.steps)))
+    if first == 0:  # a step that adds classes to a model
+        return f"{sum(later):,}; batch {c.batch}, {c.later_epochs or c.epochs:g} epochs"
     text = f"{first:,} at step 0"
     if later:
         least, most = min(later), max(later)

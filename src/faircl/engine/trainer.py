@@ -70,11 +70,18 @@ LOCAL_BATCH_NORM = (
 
 
 def train(
-    config: RunConfig, out: Path, reporter: Reporter, resume: bool = False, data: SegmentationData | None = None
+    config: RunConfig,
+    out: Path,
+    reporter: Reporter,
+    resume: bool = False,
+    data: SegmentationData | None = None,
+    plan: Plan | None = None,
+    resume_command: str = "",
 ) -> RunFolder:
     """Train all steps of a configuration into a folder; ``resume`` continues where the run stopped.
 
-    ``data`` is the data set of the configuration, where it has been opened before.
+    ``data`` is the data set of the configuration, where it has been opened before; ``plan`` the whole plan, where it
+    does not follow from configuration and data; ``resume_command`` what continues the run, if not 'faircl train'.
 
     Under torchrun every process makes the same call. The result equals that of a single process, except for dropout
     and for BatchNorm without synchronised statistics.
@@ -85,12 +92,13 @@ def train(
     with RunLock(out) as lock, process_settings(config.train):
         start = on_rank_zero(partial(_resume_point, lock, config, resume))
         fabric = make_fabric(config.train)
-        data = open_data(config) if data is None else data
+        if data is None:
+            data = open_data(config) if plan is None else plan.data
         check_inputs(config.train, data)
         model, cells = _checked_network(config, fabric, pretrained=start.step == 0 and start.checkpoint is None)
         if config.train.tensorboard:
             import_summary_writer()
-        plan = make_plan(config, data, reporter)
+        plan = plan or make_plan(config, data, reporter)
         method = make_method(config, model)
         on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
         on_rank_zero(partial(check_soft_memory, plan, method, cells, start.step))
@@ -98,7 +106,7 @@ def train(
         folder = on_rank_zero(partial(_claim, lock, plan, model, resume, reporter))
         log.open(folder.path)
         with log.until_end(), explain_out_of_memory():
-            Trainer(plan, model, method, folder, fabric, reporter).run(start)
+            Trainer(plan, model, method, folder, fabric, reporter, resume_command).run(start)
     return folder
 
 
@@ -145,13 +153,14 @@ class Trainer:
         folder: RunFolder,
         fabric: Fabric,
         reporter: Reporter,
+        resume_command: str = "",
     ) -> None:
         self.plan, self.model, self.method = plan, model, method
         self.folder, self.fabric, self.reporter = folder, fabric, reporter
         self.config = plan.config
         self.log = TrainLog(folder, self.config.train.log_every, self.config.train.tensorboard, write=rank() == 0)
         self.clock = RunClock([step_iterations(plan, step) for step in range(len(plan.scenario.steps))])
-        self.signals = StopSignals(_resume_command(folder, plan.config))
+        self.signals = StopSignals(resume_command or _resume_command(folder, plan.config))
         self.scaler = fabric.strategy.precision.state_dict()
         """State of fp16's loss scaler with which every step begins, also one that a resumed run begins with."""
         self.checkpoints = InStepCheckpoints(folder, self.config.train.checkpoint_minutes, self.signals)
@@ -174,7 +183,8 @@ class Trainer:
         move_to_device(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
         done = resumed.iteration if resumed else 0
-        at = (start.step, done) if start.begun else None
+        trained = any(self.plan.scenario.steps[step].images for step in range(start.step))
+        at = (start.step, done) if start.begun and (trained or done) else None
         self.reporter.say(header(self.plan, self.model, self.fabric.device, at))
         with self.signals:
             for step in range(start.step, steps):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -27,7 +28,8 @@ class Step:
 
     Later domain steps have no new classes; `domains` are the new domains. `leaked`: share of the test images that are
     training images of this or an earlier step. `hidden`: share of the training pixels, ignored ones left out, whose
-    class is not labelled at this step.
+    class is not labelled at this step. `also_labelled`: raw ids of earlier classes that some of the step's masks label
+    too.
     """
 
     classes: tuple[int, ...]
@@ -36,6 +38,7 @@ class Step:
     domains: tuple[str, ...] = ()
     leaked: float = 0.0
     hidden: float = 0.0
+    also_labelled: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that define the step."""
@@ -44,7 +47,7 @@ class Step:
             "domains": list(self.domains),
             "train": list(self.images),
             "test": list(self.test_images),
-        }
+        } | ({"also_labelled": list(self.also_labelled)} if self.also_labelled else {})
 
     @property
     def sha256(self) -> str:
@@ -118,7 +121,8 @@ class Scenario:
 
     def train_table(self, step: int) -> LabelTable:
         """Return the label table for training at a step: labelled classes to channels, all others unlabelled."""
-        return self._label_table(self.labelled(step), BACKGROUND if self.background else UNLABELLED)
+        also = (self.channel_ids.index(id) for id in self.steps[step].also_labelled)
+        return self._label_table((*self.labelled(step), *also), BACKGROUND if self.background else UNLABELLED)
 
     def test_table(self, step: int, convention: Convention = FULL) -> LabelTable:
         """Return the label table for evaluation after a step: seen classes to channels, others by the convention."""
@@ -128,7 +132,7 @@ class Scenario:
             table[BACKGROUND] = IGNORE
         return table
 
-    def _label_table(self, channels: range, other: int) -> LabelTable:
+    def _label_table(self, channels: Iterable[int], other: int) -> LabelTable:
         return make_label_table(self.classes, {self.channel_ids[channel]: channel for channel in channels}, other)
 
     def to_json(self) -> dict[str, Any]:
@@ -162,6 +166,7 @@ class Scenario:
                 tuple(step["train"]),
                 tuple(step["test"]),
                 tuple(step.get("domains", ())),
+                also_labelled=tuple(step.get("also_labelled", ())),
                 **share,
             )
             for step, share in zip(saved["steps"], shares, strict=True)

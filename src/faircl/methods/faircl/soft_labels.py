@@ -23,8 +23,8 @@ from faircl.precision import at_least_float32
 class SoftLabelScan:
     """Makes the soft labels of a step out of the old network's logits over ``classes`` old classes.
 
-    It also sums q over the pixels of the step, apart for unlabelled and labelled ones: ``background_share`` and
-    ``taken``, once ``gather`` has added up the sums of all processes.
+    It also sums q over the pixels of the step, apart for unlabelled ones and those of new classes:
+    ``background_share`` and ``taken``, once ``gather`` has added up the sums of all processes.
     """
 
     def __init__(self, kept: int, classes: int) -> None:
@@ -32,10 +32,10 @@ class SoftLabelScan:
         self._found = torch.zeros((2, classes), dtype=torch.float64)
 
     @torch.no_grad()
-    def add(self, windows: Sequence[int], logits: Tensor, unlabelled: Tensor, labelled: Tensor) -> None:
+    def add(self, windows: Sequence[int], logits: Tensor, unlabelled: Tensor, new: Tensor) -> None:
         """Add scanned windows, given their numbers.
 
-        Shapes: logits (B, K, h, w) of the old network; unlabelled and labelled (B, H, W) bool, the pixels of the sums.
+        Shapes: logits (B, K, h, w) of the old network; unlabelled and new (B, H, W) bool, the pixels of the sums.
         """
         q = at_least_float32(logits).permute(0, 2, 3, 1).softmax(3)
         shares, classes = q.topk(min(self.kept, q.shape[3]), dim=3)
@@ -43,7 +43,7 @@ class SoftLabelScan:
         classes = classes.to(torch.uint8 if q.shape[3] <= 256 else torch.int16)
         self.labels.add(SoftBlock(tuple(windows), classes, shares))
         size = logits.shape[-2], logits.shape[-1]
-        pixels = torch.stack([marked_pixels(mask, size) for mask in (unlabelled, labelled)])
+        pixels = torch.stack([marked_pixels(mask, size) for mask in (unlabelled, new)])
         # In double precision the sums do not depend on how windows are distributed over batches and processes.
         self._found += (pixels.flatten(1).double() @ q.flatten(0, 2).double()).to(self._found)
 
@@ -60,9 +60,9 @@ class SoftLabelScan:
         return float(unlabelled[BACKGROUND] / unlabelled.sum()) if unlabelled.any() else 0.0
 
     def taken(self) -> Tensor:
-        """Return r (K,), the share of each old class that the labels of the step take away from it.
+        """Return r (K,), the share of each old class that the labels of new classes take away from it.
 
-        r_c = Σ_{i labelled} q_ic / Σ_i q_ic, and 0 for a class that was not found.
+        r_c = Σ_{i new} q_ic / Σ_{i new or unlabelled} q_ic, and 0 for a class that was not found.
         """
         share: Tensor = self._found[1] / self._found.sum(0).clamp_min(torch.finfo(torch.float64).tiny)
         return share

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from faircl.labels import BACKGROUND, IGNORE
+from faircl.labels import BACKGROUND
 from faircl.loading.assigned_labels import AssignedLabels
 from faircl.methods.assignment import Assignment, RejectingAssigner
 from faircl.methods.base import ScannedBatch, StepContext
@@ -44,8 +44,9 @@ class StepLabels:
             self._assigner.add(scanned.ids, assignment, unlabelled)
             return
         assert scanned.windows is not None, "begin_step asks for fixed windows"
-        logits = scanned.output.logits[:, : self.context.old_classes]
-        self.soft.add(scanned.windows, logits, unlabelled, (scanned.labels != IGNORE) & ~unlabelled)
+        old, labels = self.context.old_classes, scanned.labels
+        new = (labels >= old) & (labels < self.context.classes)
+        self.soft.add(scanned.windows, scanned.output.logits[:, :old], unlabelled, new)
 
     def store(self) -> float:
         """Give all labels to the step's context; return how many unlabelled pixels are background by them."""

@@ -1,0 +1,1 @@
+"""A trained network in use: further classes, predictions, exports, networks from elsewhere."""

@@ -1,0 +1,221 @@
+"""Adding classes to a model in use: one more step of continual learning, without the old data."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+import faircl
+from faircl.checksums import sha256
+from faircl.config.run import RunConfig
+from faircl.data.label_index import LabelIndex, index_labels
+from faircl.deploy.added_step import Base, added_config, added_scenario
+from faircl.deploy.agreement import AGREEMENT, AgreementData, chosen_images, write_labels
+from faircl.deploy.base_model import load_base
+from faircl.deploy.matched_data import TEST, TRAIN, MatchedData, Source
+from faircl.deploy.new_images import NewImages, open_holdout, open_new_images, verify_sources
+from faircl.deploy.request import REQUEST, Request
+from faircl.deploy.verdict import compare_predictions, judge
+from faircl.devices import check_device
+from faircl.engine.plan import Plan
+from faircl.engine.runtime import make_fabric, process_settings
+from faircl.engine.step_results import evaluation_record
+from faircl.engine.trainer import train
+from faircl.errors import UserError, listed
+from faircl.files import writing
+from faircl.metrics.summary import nan_to_none
+from faircl.models.segmenter import Segmenter
+from faircl.parallel import launched_world_size
+from faircl.progress import Reporter
+from faircl.runs.checkpoint import save_step
+from faircl.runs.folder import RunFolder
+from faircl.runs.reading import DATA, Record
+from faircl.runs.versions import Version, VersionChain, copy_run
+from faircl.scenario import Splits
+from faircl.timed_lines import duration
+
+KIND = "add-classes"
+
+
+@dataclass(frozen=True)
+class Addition:
+    """An added step that has been checked: nothing has been written yet."""
+
+    base: Base
+    request: Request
+    new: NewImages
+    holdout: tuple[Source, LabelIndex] | None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the classes to add."""
+        return self.new.matching.names(self.new.matching.new)
+
+
+def add_classes(
+    run: Path, request: Request | None, reporter: Reporter, out: Path | None = None, resume: bool = False
+) -> list[Version]:
+    """Add the classes of a request to a model; return the versions that were made, the last one first to be used.
+
+    Classes that different images label come one version after the other. With ``out`` the run is copied there first
+    and stays as it is. With ``resume`` an unfinished version is continued, and the request is its own.
+    """
+    if launched_world_size() > 1:
+        raise UserError("Classes are added by one process; start 'faircl add-classes' without torchrun.")
+    chain = VersionChain.open(run)
+    unfinished = chain.unfinished()
+    if resume:
+        if unfinished is None:
+            raise UserError(f"There is nothing to continue in {run}: every version is finished; leave --resume out.")
+        request = Request.load(chain.folder(unfinished))
+    elif unfinished is not None and out is None:
+        raise UserError(
+            f"Version {unfinished} of {run} is unfinished; continue it with 'faircl add-classes {run} --resume', or "
+            f"remove it with 'faircl versions undo {run}'."
+        )
+    assert request is not None, "a request, or an unfinished version that has one"
+    addition = prepare(chain, request, reporter)
+    if out is not None:
+        copy_run(run, out)
+        chain = VersionChain(out)
+    made: list[Version] = []
+    with chain.locked():
+        while True:
+            made.append(_add(chain, addition, chain.unfinished() or chain.next(), reporter))
+            if not made[-1].accepted or not addition.new.then:
+                return made
+            request = replace(request, classes=addition.new.then[0], then=addition.new.then[1:])
+            addition = prepare(chain, request, reporter)
+
+
+def prepare(chain: VersionChain, request: Request, reporter: Reporter) -> Addition:
+    """Open and check all that an added step needs; a UserError where something is missing."""
+    base = Base.open(RunFolder(chain.find(None)))
+    new = open_new_images(base.known, request, reporter)
+    holdout = None if request.holdout is None else open_holdout(base.known, new.matching, request, reporter)
+    verify_sources(new.source, *([] if holdout is None else [holdout[0]]), reporter=reporter)
+    return Addition(base, request, new, holdout)
+
+
+def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporter) -> Version:
+    """Train and judge one version."""
+    base, request, folder = addition.base, addition.request, RunFolder(chain.folder(number))
+    config = _config(addition)
+    check_device(config.train)
+    reporter.say(_announce(chain, addition, config, number))
+    try:
+        with process_settings(config.train):
+            plan = _begun(folder, addition, config, reporter)
+        command = f"faircl add-classes {shlex.quote(str(chain.run))} --resume"
+        train(plan.config, folder.path, reporter, resume=True, plan=plan, resume_command=command)
+    except UserError:
+        if not folder.checkpoints.is_dir():  # it failed before anything was learned: nothing is worth keeping
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+    before, after = (folder.records("eval")[step] for step in (0, 1))
+    guarded = request.holdout is not None
+    background = plan.scenario.background
+    if guarded:
+        verdict = judge(before, after, request.max_drop, request.max_class_drop, background)
+    else:
+        verdict = compare_predictions(before, after, background)
+    images = len(plan.scenario.steps[1].test_images)
+    version = Version(
+        number=number,
+        parent=chain.current(),
+        status="rejected" if verdict.reason else "accepted",
+        kind=KIND,
+        what=f"added {', '.join(addition.names)}",
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        code=faircl.__version__,
+        model_sha256=sha256(folder.step_path(1) / "model.safetensors"),
+        parent_sha256=sha256(base.folder.step_path(base.step) / "model.safetensors"),
+        data={
+            "reader": addition.new.reader.name,
+            "root": str(getattr(addition.new.reader, "root", None) or ""),
+            "images": len(addition.new.images),
+            "sha256": sha256(folder.path / DATA),
+        },
+        measured=f"{images} holdout images" if guarded else f"agreement with the model before on {images} new images",
+        drop=verdict.drop,
+        agreement=verdict.agreement,
+        reason=verdict.reason,
+        changes=verdict.changes,
+    )
+    shutil.rmtree(folder.path / AGREEMENT, ignore_errors=True)
+    chain.write(version)
+    (folder.path / REQUEST).unlink(missing_ok=True)
+    return version
+
+
+def _config(addition: Addition) -> RunConfig:
+    """Return the configuration of the step; the number of classes and images is known, its scenario not yet."""
+    new = addition.new
+    scenario = added_scenario(
+        addition.base, new.matching, new.images, new.label_index(), new.label_index(), addition.request.complete
+    )
+    reader = new.reader.model_dump(mode="json")
+    return added_config(addition.base, reader, scenario, addition.request.settings)
+
+
+def _announce(chain: VersionChain, addition: Addition, config: RunConfig, number: int) -> str:
+    """Say what is about to be done and how long it may take."""
+    base, new = addition.base, addition.new
+    known = len(base.known.names)
+    labelled = new.matching.names(new.matching.known)
+    also = f"; they label {listed(labelled)} too" if labelled else ""
+    lines = [
+        f"adding {listed(addition.names)} to the {known} classes of version {chain.current()} of {chain.run}, as "
+        f"version {number}",
+        f"{len(new.images)} new images of {new.reader.name} {getattr(new.reader, 'root', '') or ''}{also}",
+    ]
+    if not base.keeps_features:
+        lines.append(
+            f"note: the model was trained by {base.config.method.name}; FairCL goes on, with class statistics by the "
+            "model's own predictions on the new images"
+        )
+    speed = base.folder.records("eval")[-1].get("images_per_second")
+    epochs = config.train.later_epochs or config.train.epochs
+    if speed:
+        lines.append(f"about {duration(epochs * len(new.images) / speed)}, at the speed the model was trained with")
+    return "\n".join(lines)
+
+
+def _begun(folder: RunFolder, addition: Addition, config: RunConfig, reporter: Reporter) -> Plan:
+    """Write the first step of a version, the model before, with its evaluation; return the plan of the next one."""
+    base, new, request = addition.base, addition.new, addition.request
+    device = make_fabric(config.train).device
+    network, method = load_base(base, config, new.source, device, reporter)
+    data = MatchedData(new.matching.classes, {TRAIN: new.source})
+    test = _agreement(folder, network, data, base, reporter) if addition.holdout is None else addition.holdout
+    data.sources[TEST] = test[0]
+    train_index = new.label_index()
+    scenario = added_scenario(base, new.matching, new.images, train_index, test[1], request.complete)
+    plan = Plan(config, data, scenario, Splits(TRAIN, TEST), train_index, test[1])
+    if folder.begun() and folder.finished_steps() > 0:
+        return plan
+    with writing(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+    request.save(folder.path)
+    folder.write_text("config.yaml", config.to_yaml())
+    folder.write_step(0, lambda path: save_step(path, network, method, scenario, 0))
+    record: Record = nan_to_none(evaluation_record(plan, network, 0, [], reporter))
+    folder.write_records([record])
+    return plan
+
+
+def _agreement(
+    folder: RunFolder, network: Segmenter, data: MatchedData, base: Base, reporter: Reporter
+) -> tuple[Source, LabelIndex]:
+    """Return new images with the old model's predictions for truth; their masks are files of the version."""
+    place, images = folder.path / AGREEMENT, chosen_images(data.ids(TRAIN))
+    if not folder.begun():
+        write_labels(place, network, data, images, base.scenario, reporter)
+    agreed = AgreementData(data, place)
+    index = index_labels(agreed, TEST, ids=images)
+    return Source(agreed, TEST, tuple(images), np.arange(65536, dtype=np.uint16)), index

@@ -1,0 +1,42 @@
+"""Loading the model that classes are added to, with what its method knows of the old classes."""
+
+from __future__ import annotations
+
+import torch
+
+from faircl.config.run import RunConfig
+from faircl.deploy.added_step import Base
+from faircl.deploy.matched_data import Source
+from faircl.engine.make_method import make_method
+from faircl.engine.network import build_model, move_to_device
+from faircl.errors import UserError
+from faircl.methods.base import Method
+from faircl.models.segmenter import Segmenter
+from faircl.progress import Reporter
+from faircl.registry import METHODS
+from faircl.runs.checkpoint import load_step
+
+
+def load_base(
+    base: Base, config: RunConfig, source: Source, device: torch.device, reporter: Reporter
+) -> tuple[Segmenter, Method]:
+    """Return network and method of a model on a device; the method is the one that ``config`` goes on with.
+
+    Where another method than FairCL has trained the model, prototypes, features and class shares come from the model's
+    own predictions on the images of ``source``.
+    """
+    if METHODS.get(base.config.method.name).needs.sigmoid:
+        raise UserError(
+            f"The model was trained by {base.config.method.name}, with one sigmoid per class; FairCL, which adds "
+            "classes, needs a softmax over classes: train it by another method."
+        )
+    network = build_model(config, pretrained=False)
+    method = make_method(config, network)
+    load_step(base.folder.step_path(base.step), network, method if base.keeps_features else None)
+    move_to_device(network.eval(), device)
+    method.to(device)
+    if not base.keeps_features:
+        from faircl.deploy.statistics import describe_by_predictions
+
+        describe_by_predictions(network, method, source, base.scenario.background, reporter)
+    return network, method

@@ -1,0 +1,151 @@
+"""Opening new data for a model: which classes are new, which images label them, and what to check the result on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from faircl.config.run import parse_data
+from faircl.data.label_index import LabelIndex, index_labels
+from faircl.data.sample import SegmentationData
+from faircl.deploy.matched_data import Source, matched_index
+from faircl.deploy.matching import Known, Matching, match_classes, resembling
+from faircl.deploy.request import Request, class_groups
+from faircl.errors import UserError, listed
+from faircl.integrity.verify import verify_images
+from faircl.labels import BACKGROUND
+from faircl.progress import Reporter
+from faircl.readers.base import FileConfig, ReaderConfig
+from faircl.registry import READERS
+from faircl.scenario.from_config import report_skipped_files
+
+
+@dataclass(frozen=True)
+class NewImages:
+    """Opened and counted new data, matched to a model's classes; ``images`` are those that label the new classes."""
+
+    reader: ReaderConfig
+    data: SegmentationData
+    index: LabelIndex
+    matching: Matching
+    images: tuple[str, ...]
+    then: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def source(self) -> Source:
+        """The images as training images of the model."""
+        return Source(self.data, self.reader.train, self.images, self.matching.table(self.data.classes))
+
+    def label_index(self) -> LabelIndex:
+        """Return the pixels of the images by the model's ids."""
+        return matched_index(self.index.select(self.images), self.source.table, self.matching)
+
+
+def reader_settings(data: str | Path | Mapping[str, Any], root: str | Path | None = None) -> dict[str, Any]:
+    """Return the settings of a reader: its own name with a root, or a folder's path, read by the reader 'folder'."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    if str(data) in READERS.names() and not (root is None and Path(data).is_dir()):
+        return {"name": str(data)} | ({} if root is None else {"root": str(root)})
+    if root is not None:
+        raise UserError(f"There is no reader '{data}'; with a root the data is one of: {listed(READERS.names())}.")
+    path = Path(data).expanduser()
+    if not path.is_dir():
+        raise UserError(
+            f"The data {data} is neither a folder nor a reader; give a folder with images/, masks/ and classes.txt, or "
+            f"a reader and its root, as in --data cvat --root DIR."
+        )
+    return {"name": "folder", "root": str(path)}
+
+
+def open_reader(settings: Mapping[str, Any]) -> tuple[ReaderConfig, SegmentationData]:
+    """Open a data set by the settings of its reader."""
+    reader, _ = parse_data({"data": dict(settings), "scenario": {}})
+    reader = reader.absolute()
+    return reader, reader.open()
+
+
+def open_new_images(known: Known, request: Request, reporter: Reporter) -> NewImages:
+    """Open the new data of a request, count its classes and find those that the model does not know."""
+    reader, data = open_reader(request.data)
+    index = index_labels(data, reader.train, reporter)
+    report_skipped_files(data, [reader.train], reporter)
+    present = set(np.flatnonzero(index.pixels.any(0)).tolist())
+    matching = match_classes(known, data.classes, wanted=request.classes, same=request.same, present=present)
+    if not matching.new:
+        names = [data.classes.names[id] for id in data.classes.foreground]
+        raise UserError(
+            f"The new data has no new class: the model knows {listed(known.names)}, the data names {listed(names)}; "
+            "label pixels of a new class and name it, or say with --classes which is new."
+        )
+    for name, other in resembling(known, matching):
+        reporter.say(f"note: the new class '{name}' is spelled like '{other}', which is known; --same {name}={other}")
+    _check_patterns(request, index, data)
+    groups = class_groups(request, matching.names(matching.new), list(index.ids))
+    (first, images), then = groups[0], tuple(members for members, _ in groups[1:])
+    if then or request.labelled:
+        matching = match_classes(known, data.classes, wanted=first, same=request.same, present=present)
+    return NewImages(reader, data, index, matching, images, then + request.then)
+
+
+def verify_sources(*sources: Source, reporter: Reporter) -> None:
+    """Read every image once, so that a broken file is found before anything is trained."""
+    for source in sources:
+        verify_images(source.data, source.split, source.ids, reporter)
+
+
+def open_holdout(known: Known, matching: Matching, request: Request, reporter: Reporter) -> tuple[Source, LabelIndex]:
+    """Open the images that old and new classes are checked on; at least one old class must be there.
+
+    Where the data does not name every class of the model, its unlabelled pixels may show one of the others: they are
+    not scored.
+    """
+    assert request.holdout is not None, "there is a holdout"
+    reader, data = open_reader(request.holdout)
+    everything = Known(matching.classes, (*known.learned, *matching.new))
+    same = {name: target for name, target in request.same.items() if name in data.classes.names}
+    found = match_classes(everything, data.classes, wanted=(), same=same)
+    learned = [id for id in everything.learned if not (matching.classes.background and id == BACKGROUND)]
+    missing = [matching.classes.names[id] for id in learned if id not in found.known]
+    rest = matching.ignore if missing else None
+    table = found.table(data.classes, rest)
+    raw = index_labels(data, reader.test, reporter)
+    source = Source(data, reader.test, raw.ids, table)
+    index = matched_index(raw, table, matching)
+    old = [id for id in learned if id not in matching.new]
+    if not index.pixels[:, old].any():
+        raise UserError(
+            f"The holdout {_place(reader)} shows none of the {len(old)} classes that the model knows "
+            f"({listed([matching.classes.names[id] for id in old])}); give images that label old classes."
+        )
+    if missing:
+        reporter.say(
+            f"note: the holdout does not name {listed(missing)}; its unlabelled pixels may be of these, and are not "
+            "scored"
+        )
+    return source, index
+
+
+def _check_patterns(request: Request, index: LabelIndex, data: SegmentationData) -> None:
+    """Raise a UserError if a list of labelled classes names a class that the data does not have."""
+    for pattern, names in request.labelled.items():
+        unknown = [name for name in names if name not in data.classes.names]
+        if unknown:
+            raise UserError(
+                f"The list of labelled classes of '{pattern}' names '{unknown[0]}', which the new data does not have; "
+                f"it has: {listed([data.classes.names[id] for id in data.classes.foreground])}."
+            )
+        if not any(fnmatchcase(id, pattern) for id in index.ids):
+            raise UserError(
+                f"The pattern '{pattern}' of the labelled classes matches none of the {len(index.ids)} new images; "
+                f"their ids are like '{index.ids[0]}'."
+            )
+
+
+def _place(reader: ReaderConfig) -> str:
+    return str(reader.root) if isinstance(reader, FileConfig) and reader.root else reader.name

@@ -1,0 +1,200 @@
+"""The versions of a run: what a model has become since it was trained.
+
+    RUN/…                      version 0: the run as 'faircl train' or 'faircl adopt' wrote it, never changed
+    RUN/versions/01/…          a run folder of its own: steps/00 is the network of its parent, the last step its own
+    RUN/versions/01/version.json
+
+version.json is written last: a version without it is unfinished. The current version is the newest accepted one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from faircl.errors import UserError
+from faircl.files import write_text, writing
+from faircl.runs.begun import is_begun
+from faircl.runs.lock import LOCK, RunLock
+from faircl.runs.reading import CONFIG, read_json
+
+VERSIONS, VERSION = "versions", "version.json"
+FORMAT = 1
+Status = Literal["accepted", "rejected"]
+
+
+@dataclass(frozen=True)
+class ClassChange:
+    """IoU of a class in percent, before and after; None where it is not known."""
+
+    id: int
+    name: str
+    before: float | None
+    after: float | None
+
+    @property
+    def change(self) -> float | None:
+        """Points gained, negative if lost; None where one of both is not known."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a run.
+
+    ``parent`` is the version it was made from, ``kind`` the command that made it and ``what`` its effect in words.
+    ``data`` describes the images (reader, root, number, sha256), ``code`` the version of faircl, ``model_sha256`` the
+    weights. ``measured`` says what ``changes`` were measured on. On a holdout ``drop`` is the mean loss of old classes
+    in points; without one ``agreement`` is the mean IoU of their predictions, before and after, on the new images.
+    """
+
+    number: int
+    parent: int
+    status: Status
+    kind: str
+    what: str
+    made: str
+    code: str
+    model_sha256: str
+    parent_sha256: str
+    data: dict[str, Any] = field(default_factory=dict)
+    measured: str = ""
+    drop: float | None = None
+    agreement: float | None = None
+    reason: str = ""
+    changes: tuple[ClassChange, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the version may be used."""
+        return self.status == "accepted"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any], path: Path) -> Version:
+        """Return the version of `to_json`; a UserError if the file is damaged."""
+        try:
+            values = {key: value for key, value in saved.items() if key != "format"}
+            changes = tuple(ClassChange(**change) for change in values.pop("changes"))
+            if saved["format"] != FORMAT:
+                raise ValueError(f"its format is {saved['format']}, expected {FORMAT}")
+            return cls(**values, changes=changes)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"Cannot read {path}: {error}; the file is damaged, or of a newer faircl.") from None
+
+
+class VersionChain:
+    """The versions of a run folder, in order."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+
+    @classmethod
+    def open(cls, run: Path) -> VersionChain:
+        """Open the chain of a run; a UserError if the folder is none, or one version of another run."""
+        if not (run / CONFIG).is_file():
+            raise UserError(
+                f"{run} is not a run folder: it has no {CONFIG}; give a folder that 'faircl train' or 'faircl adopt' "
+                "wrote."
+            )
+        if run.parent.name == VERSIONS and run.name.isdecimal():
+            raise UserError(f"{run} is one version of {run.parent.parent}; give that folder.")
+        return cls(run)
+
+    def folder(self, number: int) -> Path:
+        """Return the folder of a version."""
+        return self.run if number == 0 else self.run / VERSIONS / f"{number:02d}"
+
+    def finished(self) -> list[Version]:
+        """Return the finished versions after version 0, rejected ones too."""
+        files = (self.folder(number) / VERSION for number in self._numbers())
+        return [Version.from_json(read_json(file), file) for file in files if file.is_file()]
+
+    def unfinished(self) -> int | None:
+        """Return the number of a version that was begun and not finished, if there is one."""
+        left = [number for number in self._numbers() if not (self.folder(number) / VERSION).is_file()]
+        return left[-1] if left else None
+
+    def current(self) -> int:
+        """Return the number of the newest accepted version."""
+        return max((one.number for one in self.finished() if one.accepted), default=0)
+
+    def next(self) -> int:
+        """Return the number of the next version."""
+        return max(self._numbers(), default=0) + 1
+
+    def find(self, number: int | None) -> Path:
+        """Return the folder of a version, by default the current one."""
+        if number is None:
+            return self.folder(self.current())
+        known = [0, *(one.number for one in self.finished())]
+        if number not in known:
+            raise UserError(f"{self.run} has no version {number}; it has: {', '.join(map(str, known))}.")
+        return self.folder(number)
+
+    def write(self, version: Version) -> None:
+        """Finish a version: from now on it counts."""
+        write_text(self.folder(version.number) / VERSION, json.dumps(version.to_json(), indent=1, ensure_ascii=False))
+
+    def remove(self, number: int) -> None:
+        """Remove a version that no other one was made from; without any, nothing of the versions is left."""
+        folder = self.folder(number)
+        with suppress(OSError):
+            (folder / VERSION).unlink(missing_ok=True)  # from here on it is unfinished, even if the process is killed
+        with writing(folder):
+            shutil.rmtree(folder)
+        if not self._numbers():
+            shutil.rmtree(self.run / VERSIONS, ignore_errors=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let one process at a time change the versions; a folder made for the lock alone goes with it."""
+        place = self.run / VERSIONS
+        with writing(place):
+            place.mkdir(exist_ok=True)
+        with RunLock(place) as lock:
+            lock.acquire()
+            try:
+                yield
+            finally:
+                if not self._numbers():
+                    with suppress(OSError):
+                        (place / LOCK).unlink(missing_ok=True)
+                        place.rmdir()
+
+    def _numbers(self) -> list[int]:
+        place = self.run / VERSIONS
+        if not place.is_dir():
+            return []
+        return sorted(int(name) for name in os.listdir(place) if name.isdecimal() and is_begun(place / name))
+
+
+def copy_run(run: Path, out: Path) -> None:
+    """Copy a run with its finished versions to a new folder; unfinished work stays behind."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"Output {out} is there already; choose a new or empty folder with --out.")
+    chain = VersionChain.open(run)
+    done = {chain.folder(version.number) for version in chain.finished()}
+    unfinished = {chain.folder(number) for number in chain._numbers()} - done
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        here = Path(folder)
+        return {n for n in names if n == LOCK or (here == run and n == "checkpoints") or here / n in unfinished}
+
+    part = out.with_name(f".{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    with writing(out, lambda: shutil.rmtree(part, ignore_errors=True)):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(run, part, ignore=left_out)
+        if out.is_dir():
+            out.rmdir()
+        os.replace(part, out)
