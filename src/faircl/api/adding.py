@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faircl.api.configuring import Settings, as_overrides
-from faircl.api.opening import RunSource, folder_path
+from faircl.api.opening import DataSource, RunSource, folder_path
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
     from faircl.progress import Reporter
     from faircl.runs.versions import Version
-
-DataSource = str | Path | Mapping[str, Any]
-"""A folder of images and masks, the name of a reader, or the settings of a reader with its name."""
 
 
 def add_classes(
@@ -50,7 +47,7 @@ def add_classes(
     The version is added to the run, whose other files stay as they are; with ``out`` to a copy of the run. ``settings``
     changes training, as in ``{"train.later_epochs": 10}``. ``resume`` continues a version that was interrupted.
     """
-    from faircl.deploy.new_images import reader_settings
+    from faircl.deploy.reader_settings import reader_settings
     from faircl.deploy.request import Request
     from faircl.progress import ConsoleReporter
     from faircl.runs.versions import VersionChain
@@ -108,7 +105,7 @@ def undo(run: RunSource) -> int:
 
 def _holdout_settings(holdout: DataSource, data: DataSource, root: str | Path | None) -> dict[str, Any]:
     """Return the reader of the holdout: its own, or that of the new data with another root."""
-    from faircl.deploy.new_images import reader_settings
+    from faircl.deploy.reader_settings import reader_settings
 
     if root is not None and isinstance(holdout, str | Path):
         return {"name": str(data), "root": str(holdout)}

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 RunSource: TypeAlias = Union[str, Path, "Run"]
 """A run, or the path of its folder."""
+DataSource: TypeAlias = str | Path | Mapping[str, Any]
+"""A folder of images and masks, the name of a reader, or the settings of a reader with its name."""
 
 
 def open_run(path: str | Path) -> Run:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faircl.api.configuring import Settings, as_overrides, settings_tree
-from faircl.api.opening import RunSource, folder_path, run_folder
+from faircl.api.opening import DataSource, RunSource, folder_path, run_folder, version_folder
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,15 +51,32 @@ def evaluate(
     convention: str | None = None,
     images: str | None = None,
     *,
+    data: DataSource | None = None,
+    version: int | None = None,
     reporter: Reporter | None = None,
 ) -> list[StepMetrics]:
     """Evaluate the saved networks of a run again, all steps or one.
 
-    ``root`` says where the data folder is now, if it has moved. ``convention`` scores by ``full``, ``plop`` or ``mib``
-    instead of the run's own convention, ``images`` on the ``test`` or the ``validation`` images instead of its own
-    (``eval.images``).
+    With ``data``, a folder or a reader with its ``root``, the model in use is evaluated on that data's test images, or
+    the ``version`` given: classes are matched by name, and the result is that of one step, by default the last.
+
+    Without it the run is evaluated as it was trained. ``root`` says where the data folder is now, if it has moved.
+    ``convention`` scores by ``full``, ``plop`` or ``mib`` instead of the run's own convention, ``images`` on the
+    ``test`` or the ``validation`` images instead of its own (``eval.images``).
     """
     from faircl.config.run import parse_convention, parse_images
+
+    if data is not None:
+        if convention is not None or images is not None:
+            raise UserError("Other data is evaluated on its test images, by convention full; leave the two out.")
+        from faircl.deploy.reader_settings import reader_settings
+
+        settings = reader_settings(data, root)
+        from faircl.deploy.evaluation import evaluate_on
+
+        return [evaluate_on(version_folder(run, version), settings, step, {}, reporter or _console())]
+    if version:
+        raise UserError(f"Version {version} has no test data of its own; say what to evaluate it on with --data.")
     from faircl.engine.reevaluate import evaluate_again
 
     folder = run_folder(run)

@@ -14,7 +14,16 @@ from faircl.cli.output import Format, Json, Output, print_json
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders written by 'faircl train'.")],
     step: Annotated[int | None, typer.Option(help="Only this step; otherwise all.")] = None,
-    root: Annotated[Path | None, typer.Option(help="Where the data folder is now, if it has moved.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Where the data folder is now, if it has moved; the folder of a reader --data.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "-d", help="Evaluate on other test images: a folder, or a reader with its --root."),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", help="With --data, this version; otherwise the one in use.")
+    ] = None,
     convention: Annotated[
         str | None, typer.Option(help="Score by full, plop or mib; otherwise as the run did.", show_default=False)
     ] = None,
@@ -37,14 +46,21 @@ def evaluate(
     faircl eval runs/first --convention plop
 
     faircl eval runs/chosen --images test
+
+    faircl eval runs/street --data checked/ --version 2
     """
+    from faircl.api.opening import version_folder
     from faircl.cli.results import evaluated_json, steps_table_of
     from faircl.distributed import init_process_group, rank
     from faircl.runs.folder import RunFolder
 
     init_process_group()
-    folders = [RunFolder.open(run) for run in runs]  # a mistake in the last one should not cost the others
-    results = [(folder, faircl.evaluate(folder.path, step, root, convention, images)) for folder in folders]
+    # A mistake in the last one should not cost the others.
+    folders = [RunFolder.open(run) if data is None else version_folder(run, version) for run in runs]
+    results = [
+        (folder, faircl.evaluate(run, step, root, convention, images, data=data, version=version))
+        for run, folder in zip(runs, folders, strict=True)
+    ]
     if rank() > 0:
         return
     if as_json:

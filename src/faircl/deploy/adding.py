@@ -13,13 +13,14 @@ import numpy as np
 import faircl
 from faircl.checksums import sha256
 from faircl.config.run import RunConfig
-from faircl.data.label_index import LabelIndex, index_labels
+from faircl.data.label_index import index_labels
 from faircl.deploy.added_step import Base, added_config, added_scenario
 from faircl.deploy.agreement import AGREEMENT, AgreementData, chosen_images, write_labels
 from faircl.deploy.base_model import load_base
 from faircl.deploy.matched_data import TEST, TRAIN, MatchedData, Source
 from faircl.deploy.new_images import NewImages, open_holdout, open_new_images, verify_sources
 from faircl.deploy.request import REQUEST, Request
+from faircl.deploy.scored_images import ScoredImages
 from faircl.deploy.verdict import compare_predictions, judge
 from faircl.devices import check_device
 from faircl.engine.plan import Plan
@@ -49,7 +50,7 @@ class Addition:
     base: Base
     request: Request
     new: NewImages
-    holdout: tuple[Source, LabelIndex] | None
+    holdout: ScoredImages | None
 
     @property
     def names(self) -> list[str]:
@@ -98,7 +99,7 @@ def prepare(chain: VersionChain, request: Request, reporter: Reporter) -> Additi
     base = Base.open(RunFolder(chain.find(None)))
     new = open_new_images(base.known, request, reporter)
     holdout = None if request.holdout is None else open_holdout(base.known, new.matching, request, reporter)
-    verify_sources(new.source, *([] if holdout is None else [holdout[0]]), reporter=reporter)
+    verify_sources(new.source, *([] if holdout is None else [holdout.source]), reporter=reporter)
     return Addition(base, request, new, holdout)
 
 
@@ -193,10 +194,10 @@ def _begun(folder: RunFolder, addition: Addition, config: RunConfig, reporter: R
     network, method = load_base(base, config, new.source, device, reporter)
     data = MatchedData(new.matching.classes, {TRAIN: new.source})
     test = _agreement(folder, network, data, base, reporter) if addition.holdout is None else addition.holdout
-    data.sources[TEST] = test[0]
+    data.sources[TEST] = test.source
     train_index = new.label_index()
-    scenario = added_scenario(base, new.matching, new.images, train_index, test[1], request.complete)
-    plan = Plan(config, data, scenario, Splits(TRAIN, TEST), train_index, test[1])
+    scenario = added_scenario(base, new.matching, new.images, train_index, test.index, request.complete)
+    plan = Plan(config, data, scenario, Splits(TRAIN, TEST), train_index, test.index)
     if folder.begun() and folder.finished_steps() > 0:
         return plan
     with writing(folder.path):
@@ -211,11 +212,11 @@ def _begun(folder: RunFolder, addition: Addition, config: RunConfig, reporter: R
 
 def _agreement(
     folder: RunFolder, network: Segmenter, data: MatchedData, base: Base, reporter: Reporter
-) -> tuple[Source, LabelIndex]:
+) -> ScoredImages:
     """Return new images with the old model's predictions for truth; their masks are files of the version."""
     place, images = folder.path / AGREEMENT, chosen_images(data.ids(TRAIN))
     if not folder.begun():
         write_labels(place, network, data, images, base.scenario, reporter)
     agreed = AgreementData(data, place)
     index = index_labels(agreed, TEST, ids=images)
-    return Source(agreed, TEST, tuple(images), np.arange(65536, dtype=np.uint16)), index
+    return ScoredImages(Source(agreed, TEST, tuple(images), np.arange(65536, dtype=np.uint16)), index)

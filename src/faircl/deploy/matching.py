@@ -33,10 +33,12 @@ class Known:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the learned classes, without background."""
-        return tuple(self.classes.names[id] for id in self.learned if not self._is_background(id))
+        return tuple(self.classes.names[id] for id in self.foreground)
 
-    def _is_background(self, id: int) -> bool:
-        return self.classes.background and id == BACKGROUND
+    @property
+    def foreground(self) -> tuple[int, ...]:
+        """Ids of the learned classes, without background."""
+        return self.learned[int(self.classes.background) :]
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from faircl.config.run import parse_data
 from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
 from faircl.deploy.matched_data import Source, matched_index
 from faircl.deploy.matching import Known, Matching, match_classes, resembling
+from faircl.deploy.reader_settings import open_reader
 from faircl.deploy.request import Request, class_groups
+from faircl.deploy.scored_images import ScoredImages, open_scored_images
 from faircl.errors import UserError, listed
 from faircl.integrity.verify import verify_images
-from faircl.labels import BACKGROUND
 from faircl.progress import Reporter
-from faircl.readers.base import FileConfig, ReaderConfig
-from faircl.registry import READERS
+from faircl.readers.base import ReaderConfig
 from faircl.scenario.from_config import report_skipped_files
 
 
@@ -44,30 +42,6 @@ class NewImages:
     def label_index(self) -> LabelIndex:
         """Return the pixels of the images by the model's ids."""
         return matched_index(self.index.select(self.images), self.source.table, self.matching)
-
-
-def reader_settings(data: str | Path | Mapping[str, Any], root: str | Path | None = None) -> dict[str, Any]:
-    """Return the settings of a reader: its own name with a root, or a folder's path, read by the reader 'folder'."""
-    if isinstance(data, Mapping):
-        return dict(data)
-    if str(data) in READERS.names() and not (root is None and Path(data).is_dir()):
-        return {"name": str(data)} | ({} if root is None else {"root": str(root)})
-    if root is not None:
-        raise UserError(f"There is no reader '{data}'; with a root the data is one of: {listed(READERS.names())}.")
-    path = Path(data).expanduser()
-    if not path.is_dir():
-        raise UserError(
-            f"The data {data} is neither a folder nor a reader; give a folder with images/, masks/ and classes.txt, or "
-            f"a reader and its root, as in --data cvat --root DIR."
-        )
-    return {"name": "folder", "root": str(path)}
-
-
-def open_reader(settings: Mapping[str, Any]) -> tuple[ReaderConfig, SegmentationData]:
-    """Open a data set by the settings of its reader."""
-    reader, _ = parse_data({"data": dict(settings), "scenario": {}})
-    reader = reader.absolute()
-    return reader, reader.open()
 
 
 def open_new_images(known: Known, request: Request, reporter: Reporter) -> NewImages:
@@ -99,36 +73,18 @@ def verify_sources(*sources: Source, reporter: Reporter) -> None:
         verify_images(source.data, source.split, source.ids, reporter)
 
 
-def open_holdout(known: Known, matching: Matching, request: Request, reporter: Reporter) -> tuple[Source, LabelIndex]:
-    """Open the images that old and new classes are checked on; at least one old class must be there.
-
-    Where the data does not name every class of the model, its unlabelled pixels may show one of the others: they are
-    not scored.
-    """
+def open_holdout(known: Known, matching: Matching, request: Request, reporter: Reporter) -> ScoredImages:
+    """Open the images that old and new classes are checked on; at least one old class must be there."""
     assert request.holdout is not None, "there is a holdout"
-    reader, data = open_reader(request.holdout)
     everything = Known(matching.classes, (*known.learned, *matching.new))
-    same = {name: target for name, target in request.same.items() if name in data.classes.names}
-    found = match_classes(everything, data.classes, wanted=(), same=same)
-    learned = [id for id in everything.learned if not (matching.classes.background and id == BACKGROUND)]
-    missing = [matching.classes.names[id] for id in learned if id not in found.known]
-    rest = matching.ignore if missing else None
-    table = found.table(data.classes, rest)
-    raw = index_labels(data, reader.test, reporter)
-    source = Source(data, reader.test, raw.ids, table)
-    index = matched_index(raw, table, matching)
-    old = [id for id in learned if id not in matching.new]
-    if not index.pixels[:, old].any():
+    found = open_scored_images(everything, request.holdout, request.same, reporter)
+    old = list(known.foreground)
+    if not found.index.pixels[:, old].any():
         raise UserError(
-            f"The holdout {_place(reader)} shows none of the {len(old)} classes that the model knows "
+            f"The holdout {_place(request.holdout)} shows none of the {len(old)} classes that the model knows "
             f"({listed([matching.classes.names[id] for id in old])}); give images that label old classes."
         )
-    if missing:
-        reporter.say(
-            f"note: the holdout does not name {listed(missing)}; its unlabelled pixels may be of these, and are not "
-            "scored"
-        )
-    return source, index
+    return found
 
 
 def _check_patterns(request: Request, index: LabelIndex, data: SegmentationData) -> None:
@@ -147,5 +103,5 @@ def _check_patterns(request: Request, index: LabelIndex, data: SegmentationData)
             )
 
 
-def _place(reader: ReaderConfig) -> str:
-    return str(reader.root) if isinstance(reader, FileConfig) and reader.root else reader.name
+def _place(settings: Mapping[str, Any]) -> str:
+    return str(settings.get("root") or settings["name"])
