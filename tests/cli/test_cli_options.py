@@ -5,6 +5,8 @@ import typer.main
 from faircl.cli.app import app
 
 OPTIONS = {
+    "add-classes": "--batch --classes --complete --data --device --epochs --format --holdout --json --labelled --lr "
+    "--max-class-drop --max-drop --out --resume --root --same --seed --set --workers -d -o -r",
     "bench evaluation": "--batch --classes --format --json --rounds --size --stride",
     "bench input": "--batch --format --height --images --json --noise --seconds --size --width --workers",
     "bench loss": "--batch --channels-first --channels-last --classes --exact --format --json --no-exact --plot "
@@ -19,10 +21,10 @@ OPTIONS = {
     "data list": "--format --json",
     "data prepare": "--json --root --sbd -r",
     "data stats": "--data --format --json --no-cache --order --plot --root --set --split --task -d -r -t",
-    "data synth": "--images --json --out --seed --size --test-images -o",
+    "data synth": "--classes --images --json --out --seed --size --test-images -o",
     "demo": "--format --json --out --seed --set -o",
     "doctor": "--json",
-    "eval": "--convention --format --images --json --root --step",
+    "eval": "--convention --data --format --images --json --root --step --version -d",
     "methods": "--format --json",
     "models": "--format --json",
     "recipes": "--data --format --json --method -d -m",
@@ -30,8 +32,11 @@ OPTIONS = {
     "--setting --task -d -r -t",
     "train": "--batch --device --epochs --fit --format --json --lr --method --model --out --resume --root --seed --set "
     "--task --workers -m -o -r -t",
+    "versions list": "--format --json",
+    "versions show": "--format --json",
+    "versions undo": "--json",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor"}
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "versions undo"}
 
 
 def commands(group, path=()):

@@ -196,6 +196,9 @@ def synth(
     test_images: Annotated[int, typer.Option(help="Test images.")] = 80,
     size: Annotated[int, typer.Option(help="Side of an image in pixels.")] = 96,
     seed: Annotated[int, typer.Option(help="Seed of the scenes.")] = 0,
+    classes: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Label these classes alone; otherwise all ten.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the built-in street scenes as a folder data set: images/, masks/ and classes.txt.
@@ -205,12 +208,18 @@ def synth(
     faircl data synth --out data/street
 
     faircl data synth --out data/small --images 40 --test-images 10 --size 64 --seed 7
+
+    faircl data synth --out data/kiosks --images 60 --seed 11 --classes kiosk
     """
     from faircl.progress import ConsoleReporter
     from faircl.readers.scenes import SceneData
     from faircl.readers.write_folder import write_folder
 
-    scenes = SceneData(images, test_images, size, seed)
+    scenes: SegmentationData = SceneData(images, test_images, size, seed)
+    if classes is not None:
+        from faircl.readers.some_classes import SomeClasses
+
+        scenes = SomeClasses(scenes, [name.strip() for name in classes.split(",") if name.strip()])
     counts = write_folder(scenes, ("train", "test"), out, ConsoleReporter())
     if as_json:
         print_json({"root": str(out), "images": counts, "classes": list(scenes.classes.names)})

@@ -51,6 +51,7 @@ class Addition:
     request: Request
     new: NewImages
     holdout: ScoredImages | None
+    config: RunConfig
 
     @property
     def names(self) -> list[str]:
@@ -99,19 +100,19 @@ def prepare(chain: VersionChain, request: Request, reporter: Reporter) -> Additi
     base = Base.open(RunFolder(chain.find(None)))
     new = open_new_images(base.known, request, reporter)
     holdout = None if request.holdout is None else open_holdout(base.known, new.matching, request, reporter)
+    config = _config(base, request, new)
+    check_device(config.train)
     verify_sources(new.source, *([] if holdout is None else [holdout.source]), reporter=reporter)
-    return Addition(base, request, new, holdout)
+    return Addition(base, request, new, holdout, config)
 
 
 def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporter) -> Version:
     """Train and judge one version."""
     base, request, folder = addition.base, addition.request, RunFolder(chain.folder(number))
-    config = _config(addition)
-    check_device(config.train)
-    reporter.say(_announce(chain, addition, config, number))
+    reporter.say(_announce(chain, addition, number))
     try:
-        with process_settings(config.train):
-            plan = _begun(folder, addition, config, reporter)
+        with process_settings(addition.config.train):
+            plan = _begun(folder, addition, reporter)
         command = f"faircl add-classes {shlex.quote(str(chain.run))} --resume"
         train(plan.config, folder.path, reporter, resume=True, plan=plan, resume_command=command)
     except UserError:
@@ -154,17 +155,14 @@ def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporte
     return version
 
 
-def _config(addition: Addition) -> RunConfig:
-    """Return the configuration of the step; the number of classes and images is known, its scenario not yet."""
-    new = addition.new
-    scenario = added_scenario(
-        addition.base, new.matching, new.images, new.label_index(), new.label_index(), addition.request.complete
-    )
-    reader = new.reader.model_dump(mode="json")
-    return added_config(addition.base, reader, scenario, addition.request.settings)
+def _config(base: Base, request: Request, new: NewImages) -> RunConfig:
+    """Return the configuration of the step; its test images play no part in it."""
+    index = new.label_index()
+    scenario = added_scenario(base, new.matching, new.images, index, index, request.complete)
+    return added_config(base, new.reader.model_dump(mode="json"), scenario, request.settings)
 
 
-def _announce(chain: VersionChain, addition: Addition, config: RunConfig, number: int) -> str:
+def _announce(chain: VersionChain, addition: Addition, number: int) -> str:
     """Say what is about to be done and how long it may take."""
     base, new = addition.base, addition.new
     known = len(base.known.names)
@@ -181,15 +179,16 @@ def _announce(chain: VersionChain, addition: Addition, config: RunConfig, number
             "model's own predictions on the new images"
         )
     speed = base.folder.records("eval")[-1].get("images_per_second")
-    epochs = config.train.later_epochs or config.train.epochs
+    train_config = addition.config.train
+    epochs = train_config.later_epochs or train_config.epochs
     if speed:
         lines.append(f"about {duration(epochs * len(new.images) / speed)}, at the speed the model was trained with")
     return "\n".join(lines)
 
 
-def _begun(folder: RunFolder, addition: Addition, config: RunConfig, reporter: Reporter) -> Plan:
+def _begun(folder: RunFolder, addition: Addition, reporter: Reporter) -> Plan:
     """Write the first step of a version, the model before, with its evaluation; return the plan of the next one."""
-    base, new, request = addition.base, addition.new, addition.request
+    base, new, request, config = addition.base, addition.new, addition.request, addition.config
     device = make_fabric(config.train).device
     network, method = load_base(base, config, new.source, device, reporter)
     data = MatchedData(new.matching.classes, {TRAIN: new.source})

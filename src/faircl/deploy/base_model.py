@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import torch
+from torch import Tensor
 
 from faircl.config.run import RunConfig
 from faircl.deploy.added_step import Base
 from faircl.deploy.matched_data import Source
+from faircl.deploy.statistics import describe_classes
 from faircl.engine.make_method import make_method
 from faircl.engine.network import build_model, move_to_device
 from faircl.errors import UserError
 from faircl.methods.base import Method
+from faircl.methods.faircl import FairCL
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.registry import METHODS
@@ -36,7 +41,14 @@ def load_base(
     move_to_device(network.eval(), device)
     method.to(device)
     if not base.keeps_features:
-        from faircl.deploy.statistics import describe_by_predictions
-
-        describe_by_predictions(network, method, source, base.scenario.background, reporter)
+        assert isinstance(method, FairCL), "added_config goes on with FairCL"
+        with reporter.task("class statistics by the model's predictions", len(source.ids)) as task:
+            describe_classes(method, network, _images(source, task.advance), background=base.scenario.background)
     return network, method
+
+
+def _images(source: Source, advance: Callable[[], None]) -> Iterator[tuple[Tensor, None]]:
+    """Yield every image (1, 3, H, W) uint8, without labels."""
+    for id in source.ids:
+        yield torch.from_numpy(source.data.read(source.split, id).image).permute(2, 0, 1)[None], None
+        advance()
