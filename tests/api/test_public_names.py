@@ -13,7 +13,12 @@ import pytest
 import faircl
 
 FUNCTIONS = {
+    "add_classes": (
+        "run, data=None, root=None, *, out=None, holdout=None, classes=None, same=None, labelled=None, complete=False, "
+        "max_drop=3.0, max_class_drop=None, settings=None, resume=False, reporter=None"
+    ),
     "compare": "runs, names=None, out=None, *, anyway=False",
+    "drop_classes": "run, names, out=None, *, reporter=None",
     "evaluate": "run, step=None, root=None, convention=None, images=None, *, reporter=None",
     "global_mean": "total, count",
     "global_sum": "value",
@@ -21,8 +26,9 @@ FUNCTIONS = {
     "list_networks": "",
     "list_readers": "",
     "list_recipes": "",
-    "load": "run, step=-1, device='auto'",
+    "load": "run, step=-1, device='auto', *, version=None",
     "load_config": "source, settings=None",
+    "merge_classes": "run, names, into, out=None, *, reporter=None",
     "open_data": "name, root=None, **settings",
     "open_run": "path",
     "open_scenario": (
@@ -32,8 +38,11 @@ FUNCTIONS = {
     "register_method": "name, cls",
     "register_network": "name, cls",
     "register_reader": "name, cls",
+    "rename_classes": "run, names, out=None, *, reporter=None",
     "resume": "run, settings=None, *, reporter=None",
     "train": "recipe, out, settings=None, *, resume=False, reporter=None",
+    "undo": "run",
+    "versions": "run",
     "upsampled_cross_entropy": (
         "logits, target, *, class_weight=None, offset=None, pixel_weight=None, grouped=0, focal=0.0"
     ),
@@ -52,7 +61,7 @@ FIELDS = {
 }
 OTHERS = {
     *("BACKGROUND", "IGNORE", "UNLABELLED"),
-    *("Comparison", "Prediction", "Predictor", "Run", "RunConfig", "Scenario", "StepMetrics", "Table"),
+    *("Comparison", "Prediction", "Predictor", "Run", "RunConfig", "Scenario", "StepMetrics", "Table", "Version"),
     *("AssignedLabels", "Batch", "Method", "MethodConfig", "ModelConfig", "Needs", "ScannedBatch", "SegOutput"),
     *("Segmenter", "SoftBlock", "SoftLabels", "StepContext", "TeacherMethod", "Terms"),
     *("Classes", "FileConfig", "FileData", "FilePair", "Listing", "MaskCoding", "Reader", "ReaderConfig", "Sample"),

@@ -5,6 +5,8 @@ import typer.main
 from faircl.cli.app import app
 
 OPTIONS = {
+    "add-classes": "--batch --classes --complete --data --device --epochs --format --holdout --json --labelled --lr "
+    "--max-class-drop --max-drop --out --resume --root --same --seed --set --workers -d -o -r",
     "bench evaluation": "--batch --classes --format --json --rounds --size --stride",
     "bench input": "--batch --format --height --images --json --noise --seconds --size --width --workers",
     "bench loss": "--batch --channels-first --channels-last --classes --exact --format --json --no-exact --plot "
@@ -13,6 +15,10 @@ OPTIONS = {
     "--rounds --set --size",
     "bench step": "--batch --classes --format --iterations --json --model --old --peer --precision --rounds --set "
     "--size",
+    "classes drop": "--json --out -o",
+    "classes list": "--format --json",
+    "classes merge": "--into --json --out -o",
+    "classes rename": "--json --out -o",
     "compare": "--anyway --format --json --page",
     "config show": "--fit --json --set",
     "data check": "--all --data --format --json --masks-only --root --set --split -d -r",
@@ -30,8 +36,13 @@ OPTIONS = {
     "--setting --task -d -r -t",
     "train": "--batch --device --epochs --fit --format --json --lr --method --model --out --resume --root --seed --set "
     "--task --workers -m -o -r -t",
+    "versions list": "--format --json",
+    "versions show": "--format --json",
+    "versions undo": "--json",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor"}
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "versions undo"} | {
+    f"classes {verb}" for verb in ("drop", "merge", "rename")
+}
 
 
 def commands(group, path=()):
