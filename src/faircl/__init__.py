@@ -25,6 +25,9 @@ Run
 
 Add classes to a trained model
     add_classes         teach a model new classes without the old data; returns a Version
+    rename_classes      give classes of a model other names; returns a Version
+    merge_classes       make one class of several, without training; returns a Version
+    drop_classes        take classes away, without training; returns a Version
     versions            what a model has become since it was trained: a list of Version
     undo                remove the newest version
 
@@ -85,6 +88,9 @@ if TYPE_CHECKING:
     from faircl.api.comparing import Comparison as Comparison
     from faircl.api.comparing import compare as compare
     from faircl.api.configuring import load_config as load_config
+    from faircl.api.editing import drop_classes as drop_classes
+    from faircl.api.editing import merge_classes as merge_classes
+    from faircl.api.editing import rename_classes as rename_classes
     from faircl.api.opening import open_data as open_data
     from faircl.api.opening import open_run as open_run
     from faircl.api.opening import open_scenario as open_scenario
@@ -145,6 +151,7 @@ _HOMES = {
     "faircl.api.adding": ("add_classes", "undo", "versions"),
     "faircl.api.comparing": ("Comparison", "compare"),
     "faircl.api.configuring": ("load_config",),
+    "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),
     "faircl.api.opening": ("open_data", "open_run", "open_scenario"),
     "faircl.api.predicting": ("Prediction", "Predictor", "load"),
     "faircl.api.registering": (

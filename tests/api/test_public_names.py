@@ -19,6 +19,7 @@ FUNCTIONS = {
     ),
     "compare": "runs, names=None, out=None, *, anyway=False",
     "evaluate": ("run, step=None, root=None, convention=None, images=None, *, data=None, version=None, reporter=None"),
+    "drop_classes": "run, names, out=None, *, reporter=None",
     "global_mean": "total, count",
     "global_sum": "value",
     "list_methods": "",
@@ -27,6 +28,7 @@ FUNCTIONS = {
     "list_recipes": "",
     "load": "run, step=-1, device='auto', *, version=None",
     "load_config": "source, settings=None",
+    "merge_classes": "run, names, into, out=None, *, reporter=None",
     "open_data": "name, root=None, **settings",
     "open_run": "path",
     "open_scenario": (
@@ -36,6 +38,7 @@ FUNCTIONS = {
     "register_method": "name, cls",
     "register_network": "name, cls",
     "register_reader": "name, cls",
+    "rename_classes": "run, names, out=None, *, reporter=None",
     "resume": "run, settings=None, *, reporter=None",
     "train": "recipe, out, settings=None, *, resume=False, reporter=None",
     "undo": "run",

@@ -15,6 +15,10 @@ OPTIONS = {
     "--rounds --set --size",
     "bench step": "--batch --classes --format --iterations --json --model --old --peer --precision --rounds --set "
     "--size",
+    "classes drop": "--json --out -o",
+    "classes list": "--format --json",
+    "classes merge": "--into --json --out -o",
+    "classes rename": "--json --out -o",
     "compare": "--anyway --format --json --page",
     "config show": "--fit --json --set",
     "data check": "--all --data --format --json --masks-only --root --set --split -d -r",
@@ -36,7 +40,9 @@ OPTIONS = {
     "versions show": "--format --json",
     "versions undo": "--json",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "versions undo"}
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "versions undo"} | {
+    f"classes {verb}" for verb in ("drop", "merge", "rename")
+}
 
 
 def commands(group, path=()):

@@ -15,6 +15,7 @@ import typer
 
 import faircl
 from faircl.cli import add_classes, bench, compare, config, data, demo, evaluate, info, scenario, train, versions
+from faircl.cli.deploy import classes
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -38,6 +39,7 @@ app.command()(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command()(compare.compare)
 app.command("add-classes")(add_classes.add_classes)
+app.add_typer(classes.app, name="classes")
 app.add_typer(versions.app, name="versions")
 app.command()(info.methods)
 app.command()(info.models)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from faircl.data.masks import MAX_UINT8_CLASSES
 from faircl.data.sample import Classes
+from faircl.deploy.class_names import plain_name as _plain
 from faircl.errors import UserError, listed, unknown_name
 from faircl.labels import BACKGROUND, Mask, ignore_value
 from faircl.scenario import Scenario
@@ -39,6 +39,10 @@ class Known:
     def foreground(self) -> tuple[int, ...]:
         """Ids of the learned classes, without background."""
         return self.learned[int(self.classes.background) :]
+
+    def is_background(self, id: int) -> bool:
+        """Whether an id is that of the background class."""
+        return self.classes.background and id == BACKGROUND
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,6 @@ def apply_matching(table: NDArray[np.uint16], mask: Mask, classes: int) -> Mask:
     """Return a mask of a data set as a mask of the model's ids; uint8 up to 254 classes, uint16 above."""
     ids = np.where(mask == ignore_value(mask), 65535, table[mask])  # as uint8, 65535 is 255
     return ids.astype(np.uint8) if classes <= MAX_UINT8_CLASSES else ids.astype(np.uint16)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]+", " ", name).strip().casefold()
 
 
 def _checked_same(known: Known, source: Classes, same: Mapping[str, str]) -> Mapping[str, str]:

@@ -113,11 +113,16 @@ class Segmenter(nn.Module):
         """Load the weights named in the configuration; does nothing by default."""
 
     def check_plain_classifier(self) -> None:
-        """Raise ``UserError`` if the classifier has an unknown head, which other libraries' networks do not have."""
+        """Raise ``UserError`` if the classifier is not a convolution alone, as other libraries' networks have it."""
         if self.classifier.unknown is not None:
             raise UserError(
                 "The network has a head for unknown pixels, which networks of torchvision and transformers do not "
                 "have; without it they would compute something else, so this network cannot be exported."
+            )
+        if self.classifier.merged is not None:
+            raise UserError(
+                "The network has merged classes, whose probability is a sum over channels, which networks of "
+                "torchvision and transformers cannot compute, so this network cannot be exported."
             )
 
     def export_state_dict(self) -> dict[str, Tensor]:

@@ -32,6 +32,7 @@ def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, 
         "format": 1,
         "model": model.name,
         "heads": model.classifier.sizes,
+        **({} if model.classifier.merged is None else {"groups": model.classifier.merged.groups}),
         **({} if model.classifier.unknown is None else {"unknown": True}),
         "background": scenario.background,
         "classes": [{"id": i, "name": n} for i, n in zip(scenario.channel_ids, scenario.names, strict=True)][:channels],
@@ -55,6 +56,8 @@ def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
         raise UserError(f"{path / 'model.json'} is of step {about.get('step')}, not of step {int(path.name)}.")
     for size in heads:
         model.classifier.grow(size)
+    if "groups" in about:
+        model.classifier.set_groups(_channel_groups(about["groups"], sum(heads), path / "model.json"))
     if about.get("unknown") is True:
         model.classifier.add_unknown(about.get("background") is True)
     state = load_tensors(path / "model.safetensors")
@@ -66,6 +69,16 @@ def load_step(path: Path, model: Segmenter, method: Method | None) -> None:
         ) from None
     if method is not None:
         _load_method(path, method)
+
+
+def _channel_groups(groups: Any, channels: int, path: Path) -> list[list[int]]:
+    """Return the channels of merged classes; a UserError unless each of the first channels is in one group."""
+    lists = isinstance(groups, list) and all(isinstance(group, list) and group for group in groups)
+    found = [channel for group in groups for channel in group] if lists else []
+    if not found or set(map(type, found)) != {int} or sorted(found) != list(range(min(len(found), channels))):
+        raise UserError(f"{path} has no valid groups of channels; the file is damaged.")
+    checked: list[list[int]] = groups
+    return checked
 
 
 def _load_method(path: Path, method: Method) -> None:

@@ -182,6 +182,8 @@ def copy_run(run: Path, out: Path) -> None:
     """Copy a run with its finished versions to a new folder; unfinished work stays behind."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"Output {out} is there already; choose a new or empty folder with --out.")
+    if run.resolve() in out.resolve().parents:
+        raise UserError(f"Output {out} lies inside the run {run} itself; choose a folder elsewhere with --out.")
     chain = VersionChain.open(run)
     done = {chain.folder(version.number) for version in chain.finished()}
     unfinished = {chain.folder(number) for number in chain._numbers()} - done

@@ -165,7 +165,7 @@ class FairCL(Method):
         c = self.config
         features, valid = self.memory.draw(self.bank, self.updates, c.replay_batch)
         share = self.distribution.normalised().clamp_min(torch.finfo(self.distribution.share.dtype).tiny)
-        return replay_loss(F.linear(features, *self._classifier()), valid, share**c.replay_power)
+        return replay_loss(self._classify(features), valid, share**c.replay_power)
 
     def _cluster(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """L_cluster (Eqn 8-9); 0 in the first M iterations of a step (Algorithm 1)."""
@@ -271,7 +271,7 @@ class FairCL(Method):
         """Label unlabelled pixels with the old network, then grow classifier, bank and class distributions."""
         self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
         self.updates, self.domain, self.hides_classes = 0, context.domain, context.hides_classes
-        self._classifier = context.model.classifier.weight_and_bias
+        self._classify = context.model.classifier.classify
         soft = self._has_soft_labels()
         self._labels, context.windows = (
             StepLabels(self.config, context, soft, self._assignment),
