@@ -25,6 +25,7 @@ Run
 
 Add classes to a trained model
     add_classes         teach a model new classes without the old data; returns a Version
+    suggest_labels      label new images by a model, for people to correct
     versions            what a model has become since it was trained: a list of Version
     undo                remove the newest version
 
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from faircl.api.running import evaluate as evaluate
     from faircl.api.running import resume as resume
     from faircl.api.running import train as train
+    from faircl.api.suggesting import suggest_labels as suggest_labels
     from faircl.config.components import MethodConfig as MethodConfig
     from faircl.config.components import ModelConfig as ModelConfig
     from faircl.config.run import RunConfig as RunConfig
@@ -157,6 +159,7 @@ _HOMES = {
         "register_reader",
     ),
     "faircl.api.running": ("evaluate", "resume", "train"),
+    "faircl.api.suggesting": ("suggest_labels",),
     "faircl.config.components": ("MethodConfig", "ModelConfig"),
     "faircl.config.run": ("RunConfig",),
     "faircl.data.file_data": ("FileData",),

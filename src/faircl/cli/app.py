@@ -14,7 +14,20 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import faircl
-from faircl.cli import add_classes, bench, compare, config, data, demo, evaluate, info, scenario, train, versions
+from faircl.cli import (
+    add_classes,
+    bench,
+    compare,
+    config,
+    data,
+    demo,
+    evaluate,
+    info,
+    scenario,
+    suggest,
+    train,
+    versions,
+)
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -38,6 +51,7 @@ app.command()(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command()(compare.compare)
 app.command("add-classes")(add_classes.add_classes)
+app.command()(suggest.suggest)
 app.add_typer(versions.app, name="versions")
 app.command()(info.methods)
 app.command()(info.models)
