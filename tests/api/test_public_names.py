@@ -33,6 +33,10 @@ FUNCTIONS = {
     "register_network": "name, cls",
     "register_reader": "name, cls",
     "resume": "run, settings=None, *, reporter=None",
+    "suggest_labels": (
+        "run, images, out, *, data=None, root=None, to='folder', min_confidence=0.0, version=None, device='auto', "
+        "reporter=None"
+    ),
     "train": "recipe, out, settings=None, *, resume=False, reporter=None",
     "upsampled_cross_entropy": (
         "logits, target, *, class_weight=None, offset=None, pixel_weight=None, grouped=0, focal=0.0"

@@ -28,10 +28,11 @@ OPTIONS = {
     "recipes": "--data --format --json --method -d -m",
     "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
     "--setting --task -d -r -t",
+    "suggest": "--data --device --json --min-confidence --out --root --to --version -d -o -r",
     "train": "--batch --device --epochs --fit --format --json --lr --method --model --out --resume --root --seed --set "
     "--task --workers -m -o -r -t",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor"}
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "suggest"}
 
 
 def commands(group, path=()):

@@ -24,10 +24,10 @@ from faircl.cli import (
     evaluate,
     info,
     scenario,
-    suggest,
     train,
     versions,
 )
+from faircl.cli.deploy import suggest
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
