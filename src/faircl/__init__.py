@@ -28,6 +28,7 @@ Add classes to a trained model
     rename_classes      give classes of a model other names; returns a Version
     merge_classes       make one class of several, without training; returns a Version
     drop_classes        take classes away, without training; returns a Version
+    suggest_labels      label new images by a model, for people to correct
     versions            what a model has become since it was trained: a list of Version
     undo                remove the newest version
 
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from faircl.api.running import evaluate as evaluate
     from faircl.api.running import resume as resume
     from faircl.api.running import train as train
+    from faircl.api.suggesting import suggest_labels as suggest_labels
     from faircl.config.components import MethodConfig as MethodConfig
     from faircl.config.components import ModelConfig as ModelConfig
     from faircl.config.run import RunConfig as RunConfig
@@ -164,6 +166,7 @@ _HOMES = {
         "register_reader",
     ),
     "faircl.api.running": ("evaluate", "resume", "train"),
+    "faircl.api.suggesting": ("suggest_labels",),
     "faircl.config.components": ("MethodConfig", "ModelConfig"),
     "faircl.config.run": ("RunConfig",),
     "faircl.data.file_data": ("FileData",),

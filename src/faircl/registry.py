@@ -129,6 +129,7 @@ READERS = Registry(
         "cityscapes": "faircl.readers.cityscapes:CityscapesReader",
         "camvid": "faircl.readers.camvid:CamVidReader",
         "cvat": "faircl.readers.cvat:CvatReader",
+        "label-studio": "faircl.readers.label_studio:LabelStudioReader",
         "coco-panoptic": "faircl.readers.coco:CocoPanopticReader",
         "coco-stuff": "faircl.readers.coco:CocoStuffReader",
         "huggingface": "faircl.readers.huggingface:HuggingFaceReader",

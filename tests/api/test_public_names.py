@@ -40,6 +40,10 @@ FUNCTIONS = {
     "register_reader": "name, cls",
     "rename_classes": "run, names, out=None, *, reporter=None",
     "resume": "run, settings=None, *, reporter=None",
+    "suggest_labels": (
+        "run, images, out, *, data=None, root=None, to='folder', min_confidence=0.0, version=None, device='auto', "
+        "reporter=None"
+    ),
     "train": "recipe, out, settings=None, *, resume=False, reporter=None",
     "undo": "run",
     "upsampled_cross_entropy": (

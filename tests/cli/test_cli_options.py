@@ -34,13 +34,14 @@ OPTIONS = {
     "recipes": "--data --format --json --method -d -m",
     "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
     "--setting --task -d -r -t",
+    "suggest": "--data --device --json --min-confidence --out --root --to --version -d -o -r",
     "train": "--batch --device --epochs --fit --format --json --lr --method --model --out --resume --root --seed --set "
     "--task --workers -m -o -r -t",
     "versions list": "--format --json",
     "versions show": "--format --json",
     "versions undo": "--json",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "versions undo"} | {
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "suggest", "versions undo"} | {
     f"classes {verb}" for verb in ("drop", "merge", "rename")
 }
 

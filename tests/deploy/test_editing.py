@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import faircl
-from faircl.deploy.added_step import Base
+from faircl.deploy.adding.added_step import Base
 from faircl.errors import UserError
 from faircl.readers.scenes import SceneData
 from faircl.report.page import write_run_page

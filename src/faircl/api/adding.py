@@ -47,8 +47,8 @@ def add_classes(
     The version is added to the run, whose other files stay as they are; with ``out`` to a copy of the run. ``settings``
     changes training, as in ``{"train.later_epochs": 10}``. ``resume`` continues a version that was interrupted.
     """
+    from faircl.deploy.adding.request import Request
     from faircl.deploy.reader_settings import reader_settings
-    from faircl.deploy.request import Request
     from faircl.progress import ConsoleReporter
     from faircl.runs.versions import VersionChain
 
@@ -75,7 +75,7 @@ def add_classes(
             max_class_drop=max_class_drop,
             settings=tuple(as_overrides(settings)),
         )
-    from faircl.deploy.adding import add_classes as add
+    from faircl.deploy.adding.add import add_classes as add
 
     return add(folder, request, reporter or ConsoleReporter(), None if out is None else Path(out), resume)[-1]
 

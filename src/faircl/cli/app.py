@@ -14,8 +14,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import faircl
-from faircl.cli import add_classes, bench, compare, config, data, demo, evaluate, info, scenario, train, versions
-from faircl.cli.deploy import classes
+from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
+from faircl.cli.deploy import add_classes, classes, suggest, versions
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -40,6 +40,7 @@ app.command("eval")(evaluate.evaluate)
 app.command()(compare.compare)
 app.command("add-classes")(add_classes.add_classes)
 app.add_typer(classes.app, name="classes")
+app.command()(suggest.suggest)
 app.add_typer(versions.app, name="versions")
 app.command()(info.methods)
 app.command()(info.models)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from faircl.deploy.added_step import Base
+from faircl.deploy.adding.added_step import Base
 from faircl.deploy.matched_data import TEST, MatchedData
 from faircl.deploy.scored_images import open_scored_images
 from faircl.engine.evaluate import evaluate

@@ -11,10 +11,10 @@ import numpy as np
 
 from faircl.data.label_index import LabelIndex, index_labels
 from faircl.data.sample import SegmentationData
+from faircl.deploy.adding.request import Request, class_groups
 from faircl.deploy.matched_data import Source, matched_index
 from faircl.deploy.matching import Known, Matching, match_classes, resembling
 from faircl.deploy.reader_settings import open_reader
-from faircl.deploy.request import Request, class_groups
 from faircl.deploy.scored_images import ScoredImages, open_scored_images
 from faircl.errors import UserError, listed
 from faircl.integrity.verify import verify_images

@@ -34,4 +34,13 @@ def open_reader(settings: Mapping[str, Any]) -> tuple[ReaderConfig, Segmentation
     """Open a data set by the settings of its reader."""
     reader, _ = parse_data({"data": dict(settings), "scenario": {}})
     reader = reader.absolute()
-    return reader, reader.open()
+    data = reader.open()
+    return _with_only_split(reader, data), data
+
+
+def _with_only_split(reader: ReaderConfig, data: SegmentationData) -> ReaderConfig:
+    """Train on the only split that there is, whatever its name, as in the exports of annotation tools."""
+    splits = tuple(data.splits()) if hasattr(data, "splits") else ()
+    if len(splits) == 1 and not {reader.train, reader.test} & {*splits}:
+        return reader.model_copy(update={"train": splits[0]})
+    return reader

@@ -115,7 +115,7 @@ def _split(names: str) -> list[str]:
 
 
 def _show(version: Version, run: Path, as_json: bool) -> None:
-    from faircl.cli.versions import show_version
+    from faircl.cli.deploy.versions import show_version
 
     if as_json:
         print_json(version.to_json())

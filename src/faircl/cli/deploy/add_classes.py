@@ -103,7 +103,7 @@ def add_classes(
             settings=overrides,
             resume=resume,
         )
-    from faircl.cli.versions import show_version
+    from faircl.cli.deploy.versions import show_version
 
     if as_json:
         print_json(version.to_json())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from faircl.deploy.request import Request, class_groups
+from faircl.deploy.adding.request import Request, class_groups
 from faircl.errors import UserError
 
 IDS = ["a/1", "a/2", "b/1", "c/1"]

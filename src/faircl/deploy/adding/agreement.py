@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from faircl.data.masks import decode_mask, palette_of, write_mask
-from faircl.data.sample import Sample
+from faircl.data.sample import Classes, Sample
 from faircl.deploy.matched_data import TRAIN, MatchedData
 from faircl.engine.evaluate import predict_masks
 from faircl.files import writing
@@ -66,14 +67,24 @@ def write_labels(
     ``scenario`` is the one that the network's channels belong to. Pixels that the masks label, or ignore, stay as they
     are.
     """
-    rest = BACKGROUND if data.classes.background else unlabelled_value(len(data.classes.names))
     with reporter.task("labels by the model before", len(ids)) as task:
         for id in ids:
             (predicted,) = predict_masks(network, data, TRAIN, [id], scenario)
-            given = data.read_mask(TRAIN, id)
-            np.copyto(given, predicted, where=given == rest, casting="unsafe")
+            mask, _ = fill_in(data.read_mask(TRAIN, id), predicted, data.classes)
             path = mask_file(folder, id)
             with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-            write_mask(path, given, palette_of(scenario.colours))
+            write_mask(path, mask, palette_of(scenario.colours))
             task.advance()
+
+
+def fill_in(given: Mask | None, predicted: Mask, classes: Classes) -> tuple[Mask, NDArray[np.bool_]]:
+    """Return a mask (H, W) with predictions where it has no label, and where (H, W) these are; None has no label.
+
+    A pixel without a label is background or, in masks of classes without a background, unlabelled. Ignored pixels stay.
+    """
+    if given is None:
+        return predicted.copy(), np.ones(predicted.shape, bool)
+    rest = BACKGROUND if classes.background else unlabelled_value(len(classes.names))
+    unlabelled = given == rest
+    return np.where(unlabelled, predicted.astype(given.dtype), given), unlabelled

@@ -13,7 +13,7 @@ from tiny_runs import Silent
 
 import faircl
 from faircl.data.masks import write_mask
-from faircl.deploy.verdict import judge
+from faircl.deploy.adding.verdict import judge
 from faircl.engine import step_results
 from faircl.errors import UserError
 from faircl.runs.folder import RunFolder
@@ -90,7 +90,7 @@ def test_old_weights_are_those_of_the_run_and_ids_never_change(run, streets):
 
 
 def test_a_version_that_hurts_is_rejected_and_kept_beside(run, streets, cli, monkeypatch):
-    monkeypatch.setattr("faircl.deploy.adding.judge", _reject)  # the limits are those of test_verdict.py
+    monkeypatch.setattr("faircl.deploy.adding.add.judge", _reject)  # the limits are those of test_verdict.py
     words = ("--data", streets["van"], "--holdout", streets["check"], "--epochs", 1, "--batch", 4, "--device", "cpu")
     result = cli("add-classes", run, *words)
     assert result.code == 1
@@ -146,7 +146,7 @@ def test_an_interrupted_addition_goes_on(run, streets):
 
 def test_a_failure_before_training_leaves_nothing(run, streets, monkeypatch):
     before = digests(run)
-    monkeypatch.setattr("faircl.deploy.adding.train", _fail)
+    monkeypatch.setattr("faircl.deploy.adding.add.train", _fail)
     with pytest.raises(UserError, match="no room"):
         add(run, streets["van"])
     assert digests(run) == before

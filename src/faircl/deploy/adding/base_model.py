@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from faircl.config.run import RunConfig
-from faircl.deploy.added_step import Base
+from faircl.deploy.adding.added_step import Base
 from faircl.deploy.matched_data import Source
 from faircl.deploy.statistics import describe_classes
 from faircl.engine.make_method import make_method

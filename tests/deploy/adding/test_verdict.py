@@ -2,7 +2,7 @@
 
 import pytest
 
-from faircl.deploy.verdict import changes_table, compare_predictions, judge
+from faircl.deploy.adding.verdict import changes_table, compare_predictions, judge
 
 
 def record(**ious):

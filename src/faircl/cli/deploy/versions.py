@@ -94,7 +94,7 @@ def undo(run: RunFolderArgument, as_json: Json = False) -> None:
 
 def show_version(output: Output, run: Path, version: Version) -> None:
     """Print a version: its classes, its origin and its status."""
-    from faircl.deploy.verdict import changes_table, summary
+    from faircl.deploy.adding.verdict import changes_table, summary
 
     if version.changes:
         output.table(changes_table(version.changes))

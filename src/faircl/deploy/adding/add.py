@@ -14,14 +14,14 @@ import faircl
 from faircl.checksums import sha256
 from faircl.config.run import RunConfig
 from faircl.data.label_index import index_labels
-from faircl.deploy.added_step import Base, added_config, added_scenario
-from faircl.deploy.agreement import AGREEMENT, AgreementData, chosen_images, write_labels
-from faircl.deploy.base_model import load_base
+from faircl.deploy.adding.added_step import Base, added_config, added_scenario
+from faircl.deploy.adding.agreement import AGREEMENT, AgreementData, chosen_images, write_labels
+from faircl.deploy.adding.base_model import load_base
+from faircl.deploy.adding.new_images import NewImages, open_holdout, open_new_images, verify_sources
+from faircl.deploy.adding.request import REQUEST, Request
+from faircl.deploy.adding.verdict import compare_predictions, judge
 from faircl.deploy.matched_data import TEST, TRAIN, MatchedData, Source
-from faircl.deploy.new_images import NewImages, open_holdout, open_new_images, verify_sources
-from faircl.deploy.request import REQUEST, Request
 from faircl.deploy.scored_images import ScoredImages
-from faircl.deploy.verdict import compare_predictions, judge
 from faircl.devices import check_device
 from faircl.engine.plan import Plan
 from faircl.engine.runtime import make_fabric, process_settings

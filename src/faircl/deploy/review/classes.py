@@ -1,0 +1,65 @@
+"""Names and colours of the classes in files for review."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from faircl.data.masks import IGNORE_COLOUR, Colour, Palette, voc_palette
+from faircl.data.sample import Classes
+from faircl.errors import UserError
+
+BLACK: Colour = (0, 0, 0)
+"""Colour of the background, and of pixels without a label; no other class has it."""
+
+
+@dataclass(frozen=True)
+class ReviewClasses:
+    """The classes of a model, by id, and the new ones of its images behind them, with a colour each, all different."""
+
+    classes: Classes
+    colours: tuple[Colour, ...]
+
+    @classmethod
+    def of(cls, classes: Classes, colours: Sequence[Colour]) -> ReviewClasses:
+        """Give every class its own of ``colours``; one that has none, or that of another class, gets a free one."""
+        found: list[Colour] = [BLACK] if classes.background else []
+        taken = {BLACK, IGNORE_COLOUR}
+        free = _free_colours({*colours, *taken}, len(classes.names))
+        for id in classes.foreground:
+            own = colours[id] if id < len(colours) else BLACK
+            found.append(next(free) if own in taken else own)
+            taken.add(found[-1])
+        return cls(classes, tuple(found))
+
+    @property
+    def labels(self) -> dict[int, str]:
+        """Names by id of the classes that a person can choose: all but the background."""
+        return {id: self.classes.names[id] for id in self.classes.foreground}
+
+    def palette(self) -> Palette:
+        """Return 256 colours or more, all different, so that a colour beyond the classes is none of theirs."""
+        size = max(256, len(self.colours) + 1)
+        free = _free_colours({*self.colours, BLACK, IGNORE_COLOUR}, size)
+        rest = [next(free) for _ in range(size - len(self.colours) - 1)]
+        return np.array([*self.colours, *rest, IGNORE_COLOUR], np.uint8)
+
+    def check_names(self, file: str, starts: str = "#", holds: str = "") -> None:
+        """Raise an error for a name that a text file cannot hold, by its first letter or any other."""
+        for name in self.classes.names:
+            found = next((sign for sign in f"{holds}\n\r" if sign in name), name[:1] if name[:1] in starts else "")
+            if found or not name.strip():
+                raise UserError(
+                    f"The class '{name}' cannot be written into {file}: "
+                    + (f"there {found!r} has a meaning of its own" if found else "it has no letters")
+                    + "; choose another format with --to."
+                )
+
+
+def _free_colours(taken: set[Colour], count: int) -> Iterator[Colour]:
+    """Yield colours of PASCAL VOC that are not taken, each once, at least ``count``."""
+    for red, green, blue in voc_palette(count + len(taken)).tolist():
+        if (red, green, blue) not in taken:
+            yield red, green, blue

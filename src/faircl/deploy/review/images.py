@@ -1,0 +1,111 @@
+"""New images to be labelled, and their copies among files for review."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image as Pillow
+
+from faircl.data.file_data import FileData
+from faircl.data.images import RGB, ImageReading
+from faircl.data.listing import IMAGE_SUFFIXES, list_files
+from faircl.data.sample import Classes, Image
+from faircl.deploy.matched_data import TRAIN, MatchedData, Source
+from faircl.deploy.matching import Known, match_classes
+from faircl.deploy.reader_settings import open_reader
+from faircl.errors import UserError
+from faircl.labels import Mask
+from faircl.readers.label_studio import LabelStudioData
+from faircl.scenario import Scenario
+
+_COPIED = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
+"""Kinds of files that are copied; others become PNG, because CVAT or a browser cannot show them."""
+_ORIENTATION = 0x0112
+
+
+class NewImage(NamedTuple):
+    """An image (H, W, 3), its file if that is read without settings, and its labels (H, W) so far, if it has any."""
+
+    id: str
+    pixels: Image
+    file: Path | None
+    mask: Mask | None
+
+
+class ReviewSource(NamedTuple):
+    """New images, their number, and the classes of their masks: those of a model, and new ones behind them."""
+
+    images: Iterator[NewImage]
+    total: int
+    classes: Classes
+
+
+def find_images(sources: Sequence[Path]) -> dict[str, Path]:
+    """Return image files by id: those named, and those below named folders; an id is a path without extension."""
+    found: dict[str, Path] = {}
+    for source in sources:
+        if source.is_dir():
+            files = {id: source / f"{id}{suffix}" for id, suffix in list_files(source, IMAGE_SUFFIXES)[0].items()}
+            if not files:
+                raise UserError(f"The folder {source} holds no image ({' '.join(sorted(IMAGE_SUFFIXES))}).")
+        elif source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
+            files = {source.stem: source}
+        else:
+            what = "is not an image file" if source.exists() else "does not exist"
+            raise UserError(f"{source} {what}; give images ({' '.join(sorted(IMAGE_SUFFIXES))}) or folders of them.")
+        if twice := found.keys() & files.keys():
+            id = min(twice)
+            raise UserError(f"{found[id]} and {files[id]} would both be called '{id}'; rename one of them.")
+        found |= files
+    return found
+
+
+def file_source(paths: Sequence[Path], classes: Classes, reading: ImageReading) -> ReviewSource:
+    """Open image files that have no labels."""
+    files = find_images(paths)
+    images = (NewImage(id, reading.read(path), path if reading == RGB else None, None) for id, path in files.items())
+    return ReviewSource(images, len(files), classes)
+
+
+def data_source(settings: Mapping[str, Any], scenario: Scenario, step: int) -> ReviewSource:
+    """Open the training images of a data set, by the settings of its reader; masks are in the ids of the model."""
+    reader, data = open_reader(settings)
+    matching = match_classes(Known.of(scenario, step), data.classes)
+    ids = tuple(data.ids(reader.train))
+    source = Source(data, reader.train, ids, matching.table(data.classes))
+    return ReviewSource(_labelled(source, matching.classes), len(ids), matching.classes)
+
+
+def _labelled(source: Source, classes: Classes) -> Iterator[NewImage]:
+    data, matched = source.data, MatchedData(classes, {TRAIN: source})
+    files = data if isinstance(data, FileData | LabelStudioData) and data.images == RGB else None
+    for id in source.ids:
+        sample = matched.read(TRAIN, id)
+        file = None if files is None else files.image_path(source.split, id)
+        yield NewImage(id, sample.image, file, sample.mask)
+
+
+def save_image(image: NewImage, folder: Path) -> Path:
+    """Copy an image into a folder, under its id, and return the path of the copy.
+
+    An image that annotation tools would show otherwise than the model has seen it becomes a PNG of what it has seen:
+    a file with an EXIF orientation, which these tools apply, with chosen bands, or of a kind they cannot show.
+    """
+    copied = image.file is not None and image.file.suffix.lower() in _COPIED and not _turned(image.file)
+    suffix = image.file.suffix if copied and image.file is not None else ".png"
+    path = folder / f"{image.id}{suffix}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if copied and image.file is not None:
+        shutil.copyfile(image.file, path)
+    else:
+        Pillow.fromarray(image.pixels).save(path)
+    return path
+
+
+def _turned(file: Path) -> bool:
+    with Pillow.open(os.fspath(file)) as picture:
+        return bool(picture.getexif().get(_ORIENTATION, 1) != 1)
