@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from faircl.deploy.adding.new_images import open_new_images
 from PIL import Image
 
 import faircl
 from faircl.data.label_index import index_labels
 from faircl.data.masks import decode_mask, write_mask
 from faircl.data.sample import Classes
+from faircl.deploy.adding.new_images import open_new_images
 from faircl.deploy.adding.request import Request
 from faircl.deploy.matched_data import TRAIN, MatchedData
 from faircl.deploy.matching import Known

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faircl.api.adding import DataSource
-from faircl.api.opening import RunSource, run_folder
+from faircl.api.opening import DataSource, RunSource, run_folder
 from faircl.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
