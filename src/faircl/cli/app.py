@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import faircl
-from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
+from faircl.cli import bench, compare, config, data, demo, evaluate, export, info, scenario, train
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -37,6 +37,7 @@ app.command()(demo.demo)
 app.command()(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command()(compare.compare)
+app.command()(export.export)
 app.command()(info.methods)
 app.command()(info.models)
 app.command()(info.recipes)

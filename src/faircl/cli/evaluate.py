@@ -38,12 +38,12 @@ def evaluate(
 
     faircl eval runs/chosen --images test
     """
+    from faircl.api.opening import run_folder
     from faircl.cli.results import evaluated_json, steps_table_of
     from faircl.distributed import init_process_group, rank
-    from faircl.runs.folder import RunFolder
 
     init_process_group()
-    folders = [RunFolder.open(run) for run in runs]  # a mistake in the last one should not cost the others
+    folders = [run_folder(run) for run in runs]  # a mistake in the last one should not cost the others
     results = [(folder, faircl.evaluate(folder.path, step, root, convention, images)) for folder in folders]
     if rank() > 0:
         return

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -143,7 +144,7 @@ class MixTransformer(nn.Module):
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""
         height, width = image.shape[-2:]
-        image = resize(image, (max(height, 32), max(width, 32)))
+        image = resize(image, (torch.sym_max(height, 32), torch.sym_max(width, 32)))
         if not attentions:
             return self._forward_stages(image), None
         maps: list[Tensor] = []
@@ -166,17 +167,18 @@ class MixTransformer(nn.Module):
     def _forward_stages(self, image: Tensor) -> tuple[Tensor, ...]:
         x, stages = image, []
         for stage, stride in zip(self.stages, self.strides, strict=True):
-            height = -(-x.shape[-2] // stride)
-            x = _tokens_to_map(stage(x), height)
+            # ⌈side / stride⌉ as the convolution computes it, so that an export finds both equal at every size.
+            height, width = ((side - 1) // stride + 1 for side in x.shape[-2:])
+            x = _tokens_to_map(stage(x), height, width)
             stages.append(x)
         return tuple(stages)
 
 
-def _tokens_to_map(tokens: Tensor, height: int) -> Tensor:
+def _tokens_to_map(tokens: Tensor, height: int, width: int) -> Tensor:
     """Return tokens (B, h·w, D) as a map (B, D, h, w) in channels_last, without a copy."""
     if tokens.ndim == 4:
         return tokens
-    y: Tensor = tokens.transpose(1, 2).unflatten(2, (height, -1))  # type: ignore[no-untyped-call]
+    y: Tensor = tokens.transpose(1, 2).unflatten(2, (height, width))  # type: ignore[no-untyped-call]
     return y
 
 
