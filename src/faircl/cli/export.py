@@ -14,13 +14,17 @@ from faircl.errors import UserError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or of an earlier export to huggingface.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder of a run, or of an earlier export to huggingface.")
+    ],
     to: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="onnx, torch or huggingface.", show_default=False)
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A new .onnx or .pt2 file, or a new folder for huggingface.", show_default=False),
+        typer.Option(
+            "--out", "-o", help="A new .onnx or .pt2 file, or a new folder for huggingface.", show_default=False
+        ),
     ] = None,
     step: Annotated[int, typer.Option(help="The step whose network is exported; -1 is the last finished one.")] = -1,
     opset: Annotated[

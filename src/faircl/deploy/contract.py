@@ -16,6 +16,7 @@ from faircl.config.run import RunConfig
 from faircl.data.images import ImageReading
 from faircl.data.masks import Colour
 from faircl.data.sample import Image
+from faircl.errors import UserError
 from faircl.labels import BACKGROUND, Mask
 from faircl.models.segmenter import Segmenter
 from faircl.runs.environment import environment
@@ -26,6 +27,8 @@ INPUT, MASK, LOGITS = "image", "mask", "logits"
 """Names of the input and the outputs."""
 EXAMPLE = (2, 3, 96, 160)
 """Shape of the batch that a network is traced with."""
+_WINDOWED = ("WindowAttention", "PartitionAttention")
+"""Words in the names of timm's modules that divide an image into windows: tracing them for any size does not end."""
 Masks = Callable[[NDArray[Any]], NDArray[Any]]
 """Runs an exported network: images (B, 3, H, W) uint8 to class ids (B, H, W)."""
 
@@ -83,6 +86,11 @@ class ExportedNetwork(nn.Module):
 @contextmanager
 def traceable(source: Source) -> Iterator[tuple[ExportedNetwork, Tensor]]:
     """Yield the module to export and an example batch."""
+    if any(word in type(part).__name__ for part in source.network.modules() for word in _WINDOWED):
+        raise UserError(
+            f"Network '{source.network.name}' has a backbone that divides images into windows, which torch cannot "
+            "export for all sizes; its format is huggingface."
+        )
     with torch.no_grad():
         yield ExportedNetwork(source).eval(), torch.zeros(EXAMPLE, dtype=torch.uint8)
 
@@ -93,7 +101,7 @@ def metadata(source: Source) -> dict[str, Any]:
     reading = {"bands": source.reading.bands, "value_range": source.reading.value_range}
     return {
         "input": f"{INPUT}: uint8 (batch, 3, height, width), RGB from 0 to 255, not normalised",
-        "output": f"{MASK}: class ids (batch, height, width); {LOGITS}: float32 (batch, channels, h, w) at network stride",
+        "output": f"{MASK}: class ids (batch, height, width); {LOGITS}: float32 (batch, channels, h, w), not upsampled",
         "classes": [
             {"id": id, "name": name, "colour": "#{:02x}{:02x}{:02x}".format(*source.colours[id])}
             for id, name in source.names.items()

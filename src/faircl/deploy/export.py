@@ -20,8 +20,9 @@ from faircl.runs.reading import EXPORTED_RUN
 class Export:
     """A network that was exported.
 
-    ``path`` is what was written, ``to`` its format, ``step`` the step whose network it is. ``agreement`` is the share of
-    ``pixels`` on which it gives the same class as `Predictor.predict`. ``note`` says what the format lacks, if anything.
+    ``path`` is what was written, ``to`` its format, ``step`` the step whose network it is, ``classes`` their names by
+    ascending class id. ``agreement`` is the share of ``pixels`` on which it gives the same class as
+    `Predictor.predict`. ``note`` says what the format lacks, if anything.
     """
 
     path: Path
@@ -42,9 +43,7 @@ def export_network(source: Source, to: str, out: Path, opset: int | None, report
     return Export(out, to, source.step, tuple(source.names.values()), found.share, found.pixels, note)
 
 
-def _write_and_run(
-    source: Source, to: str, part: Path, opset: int | None, reporter: Reporter
-) -> tuple[Agreement, str]:
+def _write_and_run(source: Source, to: str, part: Path, opset: int | None, reporter: Reporter) -> tuple[Agreement, str]:
     if to == "onnx":
         write_onnx(source, part, opset)
         return agreement(source.predict, onnx_masks(part), reporter), ""

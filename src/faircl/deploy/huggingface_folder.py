@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +59,11 @@ def _write_transformers(source: Source, path: Path) -> str:
         del config.faircl[key]
     model = SegformerForSemanticSegmentation(config)
     model.load_state_dict(state)
-    model.save_pretrained(path)
-    mean, std = (value.flatten().tolist() for value in (network.mean, network.std))
+    with _without_bars():
+        model.save_pretrained(path)
+    for file in path.glob("*.safetensors"):
+        shutil.copymode(path / "config.json", file)  # safetensors makes files that nobody else may read
+    mean, std = ([round(value, 6) for value in stat.flatten().tolist()] for stat in (network.mean, network.std))
     processor = SegformerImageProcessor(
         do_resize=False, do_rescale=True, do_normalize=True, image_mean=mean, image_std=std, do_reduce_labels=False
     )
@@ -70,7 +76,8 @@ def transformers_masks(path: Path) -> Masks:
     from transformers import AutoImageProcessor, AutoModelForSemanticSegmentation
 
     processor: Any = AutoImageProcessor.from_pretrained(path, local_files_only=True)
-    model: Any = AutoModelForSemanticSegmentation.from_pretrained(path, local_files_only=True).eval()
+    with _without_bars():
+        model: Any = AutoModelForSemanticSegmentation.from_pretrained(path, local_files_only=True).eval()
     ids = np.asarray(json.loads((path / "config.json").read_text(encoding="utf-8"))["faircl"]["labels"])
 
     @torch.no_grad()
@@ -81,3 +88,17 @@ def transformers_masks(path: Path) -> Masks:
         return masks
 
     return run
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers' progress bars off the terminal."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -54,7 +54,9 @@ def onnx_masks(path: Path) -> Masks:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors have no common class
-        raise UserError(f"ONNX Runtime cannot load the exported network: {_reason(error)}; nothing was written.") from None
+        raise UserError(
+            f"ONNX Runtime cannot load the exported network: {_reason(error)}; nothing was written."
+        ) from None
 
     def run(images: NDArray[Any]) -> NDArray[Any]:
         masks: NDArray[Any] = session.run([MASK], {INPUT: images})[0]

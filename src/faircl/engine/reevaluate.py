@@ -102,7 +102,8 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
     if not 0 <= step < done:
         raise UserError(f"The run {folder.path} has no step {step}; finished steps run from 0 to {done - 1}.")
     if step not in present:
-        raise UserError(f"The run {folder.path} was exported without step {step}; it has {listed([str(one) for one in present])}.")
+        steps = listed([str(one) for one in present])
+        raise UserError(f"The run {folder.path} was exported without the network of step {step}; it has {steps}.")
     return [step]
 
 

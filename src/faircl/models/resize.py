@@ -31,6 +31,11 @@ def same_size(x: Tensor, size: tuple[int, ...]) -> bool:
     return not torch.compiler.is_exporting() and x.shape[-2:] == size
 
 
+def at_least(side: int, least: int) -> int:
+    """Return the larger of two sides; while a network is exported the first is a symbol, which ``max`` would fix."""
+    return torch.sym_max(side, least)  # type: ignore[return-value]
+
+
 def autocast_disabled(device: str) -> AbstractContextManager[object]:
     """Return a context without autocast, in which operations keep the precision of their operands."""
     if device == "meta" or not torch.is_autocast_enabled(device):  # torch.compile can trace this condition

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -16,7 +15,7 @@ from faircl.hub import hub_or_cache
 from faircl.models.checkpoint_keys import decoder_to_transformers_keys, to_segformer_keys
 from faircl.models.checkpointing import without_checkpointing
 from faircl.models.mlp_decoder import MlpDecoder
-from faircl.models.resize import resize
+from faircl.models.resize import at_least, resize
 from faircl.models.segmenter import Segmenter
 from faircl.models.stochastic_depth import replace_stochastic_depth
 from faircl.models.weights import State, WeightsConfig, initial_state, load_modules
@@ -144,7 +143,7 @@ class MixTransformer(nn.Module):
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""
         height, width = image.shape[-2:]
-        image = resize(image, (torch.sym_max(height, 32), torch.sym_max(width, 32)))
+        image = resize(image, (at_least(height, 32), at_least(width, 32)))
         if not attentions:
             return self._forward_stages(image), None
         maps: list[Tensor] = []
