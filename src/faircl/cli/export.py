@@ -23,7 +23,11 @@ def export(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="A new .onnx or .pt2 file, or a new folder for huggingface.", show_default=False
+            "--out",
+            "-o",
+            readable=False,
+            help="A new .onnx or .pt2 file, or a new folder for huggingface.",
+            show_default=False,
         ),
     ] = None,
     step: Annotated[int, typer.Option(help="The step whose network is exported; -1 is the last finished one.")] = -1,

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from faircl.deploy.contract import Masks, Source, metadata
 from faircl.deploy.model_card import model_card
 from faircl.deploy.slim_run import write_slim_run
-from faircl.errors import UserError
 from faircl.models.segformer import SIZES, SegFormer
 from faircl.runs.reading import EXPORTED_RUN
 
@@ -37,10 +36,10 @@ def _write_transformers(source: Source, path: Path) -> str:
     network = source.network
     if not isinstance(network, SegFormer):
         return f"transformers has no counterpart of network '{network.name}'"
-    try:
-        state = network.export_state_dict()
-    except UserError as error:
-        return str(error).rstrip(".")
+    if network.decoder.bare or network.classifier.unknown is not None:
+        part = "bare decoder" if network.decoder.bare else "head for unknown pixels"
+        return f"transformers' SegFormer has no {part}, as this network has"
+    state = network.export_state_dict()
     size, ids = SIZES[network.config.variant], list(source.names)
     # Labels of transformers are numbered in the order of class ids: label i is the i-th smallest id, so that the two
     # are the same once all classes are learned.
