@@ -23,6 +23,7 @@ OPTIONS = {
     "demo": "--format --json --out --seed --set -o",
     "doctor": "--json",
     "eval": "--convention --format --images --json --root --step",
+    "export": "--json --opset --out --step --to -o",
     "methods": "--format --json",
     "models": "--format --json",
     "recipes": "--data --format --json --method -d -m",
@@ -31,7 +32,7 @@ OPTIONS = {
     "train": "--batch --device --epochs --fit --format --json --lr --method --model --out --resume --root --seed --set "
     "--task --workers -m -o -r -t",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor"}
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "export"}
 
 
 def commands(group, path=()):

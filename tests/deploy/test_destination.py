@@ -108,13 +108,14 @@ def test_what_was_written_appears_at_the_end(tmp_path):
 
 @pytest.mark.parametrize("error", [faircl.UserError("differs"), KeyboardInterrupt(), OSError(28, "No space left")])
 def test_an_error_leaves_nothing(tmp_path, error):
-    with (
-        pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else faircl.UserError),
-        written_whole(tmp_path / "new/deep/model") as part,
-    ):
-        part.mkdir()
-        (part / "half").write_text("")
-        raise error
+    def write():
+        with written_whole(tmp_path / "new/deep/model") as part:
+            part.mkdir()
+            (part / "half").write_text("")
+            raise error
+
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else faircl.UserError):
+        write()
     assert list(tmp_path.iterdir()) == []
 
 

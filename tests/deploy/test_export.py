@@ -130,7 +130,12 @@ def test_the_command_prints_what_it_did(tiny_run, tmp_path, cli):
     result = cli("export", tiny_run.path, "--to", "huggingface", "--out", tmp_path / "hf", "--json")
     assert result.code == 0
     about = json.loads(result.out)
-    assert (about["path"], about["to"], about["step"], about["agreement"]) == (str(tmp_path / "hf"), "huggingface", 1, 1.0)
+    assert (about["path"], about["to"], about["step"], about["agreement"]) == (
+        str(tmp_path / "hf"),
+        "huggingface",
+        1,
+        1.0,
+    )
     result = cli("export", tmp_path / "hf", "--to", "huggingface", "--out", tmp_path / "again")
     assert result.out.splitlines()[:2] == [
         f"wrote {tmp_path / 'again'}: step 1, 11 classes",

@@ -66,6 +66,7 @@ def test_an_earlier_step_is_the_run_as_it_was_then(tiny_run, tmp_path):
         faircl.load(first, 1)
 
 
+@pytest.mark.slow
 def test_the_command_evaluates_it_on_a_data_folder(tiny_train, street, tmp_path, cli):
     run = tiny_train(tmp_path / "run", root=street)
     out = faircl.export(run.path, "huggingface", tmp_path / "hf", reporter=SilentReporter()).path

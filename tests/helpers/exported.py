@@ -24,7 +24,9 @@ def photos(batch: int, height: int, width: int) -> np.ndarray:
     """Smooth coloured blobs under a little noise, (B, 3, H, W) uint8."""
     torch.manual_seed(1000 * batch + height)
     coarse = torch.rand(batch, 3, 5, 7)
-    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic") + 0.02 * torch.randn(height, width)
+    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic") + 0.02 * torch.randn(
+        height, width
+    )
     return (255 * smooth.clamp(0, 1)).round().to(torch.uint8).numpy()
 
 
