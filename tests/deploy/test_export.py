@@ -126,6 +126,20 @@ def test_a_backbone_that_cannot_be_exported_says_what_can(tiny_run, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_network_that_cannot_be_traced_says_why(tiny_run, tmp_path, monkeypatch):
+    from faircl.models.small import Small
+
+    def embed(self, image, attentions=False, real=Small.embed):
+        return real(self, image if image.mean() > 0.5 else 1 - image, attentions)
+
+    monkeypatch.setattr(Small, "embed", embed)
+    for to, name in (("torch", "a.pt2"), ("onnx", "a.onnx")):
+        with pytest.raises(faircl.UserError, match="torch cannot export network 'small'.*huggingface works"):
+            faircl.export(tiny_run.path, to, tmp_path / name, reporter=SilentReporter())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_prints_what_it_did(tiny_run, tmp_path, cli):
     result = cli("export", tiny_run.path, "--to", "huggingface", "--out", tmp_path / "hf", "--json")
     assert result.code == 0

@@ -115,3 +115,10 @@ def metadata(source: Source) -> dict[str, Any]:
         "commit": made_by["commit"],
         "torch": made_by["torch"],
     } | {key: list(value) for key, value in reading.items() if value is not None}
+
+
+def one_line(error: BaseException) -> str:
+    """Return the innermost cause of an error as one short line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__} {' '.join(str(error).split())}"[:300].rstrip(". ")

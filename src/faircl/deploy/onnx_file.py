@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from faircl.deploy.contract import INPUT, LOGITS, MASK, Masks, Source, metadata, traceable
+from faircl.deploy.contract import INPUT, LOGITS, MASK, Masks, Source, metadata, one_line, traceable
 from faircl.errors import UserError
 
 AXES = {0: "batch", 2: "height", 3: "width"}
@@ -34,10 +34,10 @@ def write_onnx(source: Source, path: Path, opset: int | None = None) -> None:
                 opset_version=opset,
                 verbose=False,
             )
-        except (torch.onnx.OnnxExporterError, RuntimeError, ValueError, TypeError) as error:
+        except Exception as error:  # whatever the forward pass of any network may raise while it is traced
             raise UserError(
-                f"torch cannot export network '{source.network.name}' to ONNX: {_reason(error)}; its other formats are "
-                "torch and huggingface."
+                f"torch cannot export network '{source.network.name}' to ONNX: {one_line(error)}; "
+                "--to huggingface works for every network."
             ) from None
         assert program is not None
         for key, value in metadata(source).items():
@@ -50,12 +50,13 @@ def onnx_masks(path: Path) -> Masks:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # errors are raised; printed too, they would be more than one sentence
     options.intra_op_num_threads = torch.get_num_threads()
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's errors have no common class
         raise UserError(
-            f"ONNX Runtime cannot load the exported network: {_reason(error)}; nothing was written."
+            f"ONNX Runtime cannot load the exported network: {one_line(error)}; nothing was written."
         ) from None
 
     def run(images: NDArray[Any]) -> NDArray[Any]:
@@ -79,10 +80,3 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in levels:
             logger.setLevel(level)
-
-
-def _reason(error: BaseException) -> str:
-    """Return the innermost cause of an error as one short line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__} {' '.join(str(error).split())}"[:300].rstrip(". ")

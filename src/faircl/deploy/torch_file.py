@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from faircl.deploy.contract import Masks, Source, metadata, traceable
+from faircl.deploy.contract import Masks, Source, metadata, one_line, traceable
 from faircl.errors import UserError
 
 METADATA = "metadata.json"
@@ -24,10 +24,10 @@ def write_torch(source: Source, path: Path) -> None:
         warnings.simplefilter("ignore")
         try:
             program = torch.export.export(module, (example,), dynamic_shapes=({0: free, 2: free, 3: free},))
-        except (RuntimeError, ValueError, TypeError, AssertionError, torch._dynamo.exc.UserError) as error:
+        except Exception as error:  # whatever the forward pass of any network may raise while it is traced
             raise UserError(
-                f"torch cannot export network '{source.network.name}': {type(error).__name__} "
-                f"{' '.join(str(error).split())[:300]}; its other format is huggingface."
+                f"torch cannot export network '{source.network.name}': {one_line(error)}; "
+                "--to huggingface works for every network."
             ) from None
         # Tracing notes how tensors of the example's size lay in memory, and would refuse sizes, such as a map of one
         # pixel, where they lie otherwise. The operations are the same for all sizes.
