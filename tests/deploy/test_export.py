@@ -135,7 +135,7 @@ def test_a_network_that_cannot_be_traced_says_why(tiny_run, tmp_path, monkeypatc
 
     monkeypatch.setattr(Small, "embed", embed)
     for to, name in (("torch", "a.pt2"), ("onnx", "a.onnx")):
-        with pytest.raises(faircl.UserError, match="torch cannot export network 'small'.*huggingface works"):
+        with pytest.raises(faircl.UserError, match=r"torch cannot export network 'small'.*huggingface works"):
             faircl.export(tiny_run.path, to, tmp_path / name, reporter=SilentReporter())
     assert list(tmp_path.iterdir()) == []
 
