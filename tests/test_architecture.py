@@ -17,9 +17,10 @@ FORBIDDEN = {
     "models": {"kernels", "acceleration", "methods", "engine", "cli"},
     "kernels": {"data", "loading", "models", "methods"},
     "readers": {"scenario", "loading", "models", "methods", "engine"},
+    "deploy": {"api", "bench", "cli"},
     "report": {"engine", "bench", "cli"},
     "engine.evaluate": {"losses"},
-    "engine": {"bench", "api", "cli"},
+    "engine": {"bench", "deploy", "api", "cli"},
 }
 """A package or module, and the packages that it must not import."""
 

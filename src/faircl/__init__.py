@@ -21,6 +21,7 @@ Run
     evaluate            evaluate the saved networks of a run again
     compare             put runs side by side; returns a Comparison
     load                load a step's network; returns a Predictor
+    export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
 Add classes to a trained model
@@ -43,6 +44,7 @@ What these return; ``help(faircl.Run)`` and so on tell more
     Predictor           predict(image) segments an array, tensor, Pillow image or file
     Prediction          class ids at the image's own size, names, colours, areas, overlay
     Version             status, origin, and what each class gained or lost
+    Export              path, format, and how far its masks agree with the network's
     Comparison          rows, warnings, a Table and the page of compared runs
     RunConfig           every setting of a run
     Scenario            steps of a continual scenario
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
     from faircl.api.editing import drop_classes as drop_classes
     from faircl.api.editing import merge_classes as merge_classes
     from faircl.api.editing import rename_classes as rename_classes
+    from faircl.api.exporting import export as export
     from faircl.api.opening import open_data as open_data
     from faircl.api.opening import open_run as open_run
     from faircl.api.opening import open_scenario as open_scenario
@@ -119,6 +122,7 @@ if TYPE_CHECKING:
     from faircl.data.sample import Classes as Classes
     from faircl.data.sample import Sample as Sample
     from faircl.data.sample import SegmentationData as SegmentationData
+    from faircl.deploy.exporting.export import Export as Export
     from faircl.distributed import global_mean as global_mean
     from faircl.distributed import global_sum as global_sum
     from faircl.errors import UserError as UserError
@@ -154,6 +158,7 @@ _HOMES = {
     "faircl.api.comparing": ("Comparison", "compare"),
     "faircl.api.configuring": ("load_config",),
     "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),
+    "faircl.api.exporting": ("export",),
     "faircl.api.opening": ("open_data", "open_run", "open_scenario"),
     "faircl.api.predicting": ("Prediction", "Predictor", "load"),
     "faircl.api.registering": (
@@ -173,6 +178,7 @@ _HOMES = {
     "faircl.data.listing": ("FilePair", "Listing"),
     "faircl.data.mask_coding": ("MaskCoding",),
     "faircl.data.sample": ("Classes", "Sample", "SegmentationData"),
+    "faircl.deploy.exporting.export": ("Export",),
     "faircl.distributed": ("global_mean", "global_sum"),
     "faircl.errors": ("UserError",),
     "faircl.labels": ("BACKGROUND", "IGNORE", "UNLABELLED"),

@@ -20,6 +20,7 @@ FUNCTIONS = {
     "compare": "runs, names=None, out=None, *, anyway=False",
     "evaluate": ("run, step=None, root=None, convention=None, images=None, *, data=None, version=None, reporter=None"),
     "drop_classes": "run, names, out=None, *, reporter=None",
+    "export": "run, to, out, step=-1, *, opset=None, reporter=None",
     "global_mean": "total, count",
     "global_sum": "value",
     "list_methods": "",
@@ -60,12 +61,24 @@ METHODS = {
 }
 FIELDS = {
     "Comparison": {"runs", "rows", "notes", "page"},
+    "Export": {"path", "to", "step", "classes", "agreement", "pixels", "note"},
     "Prediction": {"mask", "names", "colours", "image", "background"},
     "Run": {"folder", "steps"},
 }
 OTHERS = {
     *("BACKGROUND", "IGNORE", "UNLABELLED"),
-    *("Comparison", "Prediction", "Predictor", "Run", "RunConfig", "Scenario", "StepMetrics", "Table", "Version"),
+    *(
+        "Comparison",
+        "Export",
+        "Prediction",
+        "Predictor",
+        "Run",
+        "RunConfig",
+        "Scenario",
+        "StepMetrics",
+        "Table",
+        "Version",
+    ),
     *("AssignedLabels", "Batch", "Method", "MethodConfig", "ModelConfig", "Needs", "ScannedBatch", "SegOutput"),
     *("Segmenter", "SoftBlock", "SoftLabels", "StepContext", "TeacherMethod", "Terms"),
     *("Classes", "FileConfig", "FileData", "FilePair", "Listing", "MaskCoding", "Reader", "ReaderConfig", "Sample"),

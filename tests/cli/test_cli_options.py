@@ -29,6 +29,7 @@ OPTIONS = {
     "demo": "--format --json --out --seed --set -o",
     "doctor": "--json",
     "eval": "--convention --data --format --images --json --root --step --version -d",
+    "export": "--json --opset --out --step --to -o",
     "methods": "--format --json",
     "models": "--format --json",
     "recipes": "--data --format --json --method -d -m",
@@ -41,7 +42,7 @@ OPTIONS = {
     "versions show": "--format --json",
     "versions undo": "--json",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "suggest", "versions undo"} | {
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "export", "suggest", "versions undo"} | {
     f"classes {verb}" for verb in ("drop", "merge", "rename")
 }
 

@@ -3,7 +3,7 @@
 import pytest
 
 from faircl.data.sample import Classes
-from faircl.deploy.class_edits import drop, merge, rename
+from faircl.deploy.editing.class_edits import drop, merge, rename
 from faircl.deploy.matching import Known, match_classes
 from faircl.errors import UserError
 

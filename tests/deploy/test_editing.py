@@ -191,7 +191,7 @@ def test_a_failed_write_leaves_nothing(run, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("faircl.deploy.editing.save_step", full)
+    monkeypatch.setattr("faircl.deploy.editing.edit.save_step", full)
     for out in (None, tmp_path / "copy"):
         with pytest.raises(UserError, match="No space left"):
             faircl.drop_classes(run, ["road"], out)

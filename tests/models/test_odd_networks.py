@@ -4,6 +4,8 @@ import pytest
 import torch
 from network_tester import make
 
+from faircl.models.timm_backbone import _round_half_even
+
 
 @pytest.mark.parametrize("backbone", ["xcit_nano_12_p16_224", "naflexvit_base_patch16_gap"])
 def test_parameters_that_no_map_depends_on_become_buffers(backbone):
@@ -39,3 +41,10 @@ def test_images_smaller_than_the_stride(config, size):
     logits = network.eval()(torch.rand(1, 3, *size)).logits
     assert logits.isfinite().all()
     assert min(logits.shape[-2:]) >= 1
+
+
+def test_sides_are_rounded_as_python_rounds():
+    """Half-way cases go to the even multiple, by integers alone, so that an export can compute them."""
+    for patch in (1, 2, 7, 14, 16, 32):
+        for side in range(1, 200):
+            assert _round_half_even(side, patch) == round(side / patch)

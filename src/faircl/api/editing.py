@@ -13,7 +13,7 @@ from faircl.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from faircl.deploy.class_edits import ClassEdit
+    from faircl.deploy.editing.class_edits import ClassEdit
     from faircl.deploy.matching import Known
     from faircl.progress import Reporter
     from faircl.runs.versions import Version
@@ -27,7 +27,7 @@ def rename_classes(
     Ids and predictions stay. No two classes may have one name; two may exchange theirs. The version is added to the
     run, whose other files stay as they are; with ``out`` to a copy of the run.
     """
-    from faircl.deploy.class_edits import rename
+    from faircl.deploy.editing.class_edits import rename
 
     return _edit(run, partial(rename, names=dict(names)), out, reporter)
 
@@ -41,7 +41,7 @@ def merge_classes(
     is called so already, or else of the first; the other ids are not used again. The version is added to the run; with
     ``out`` to a copy of it.
     """
-    from faircl.deploy.class_edits import merge
+    from faircl.deploy.editing.class_edits import merge
 
     return _edit(run, partial(merge, names=_list(names), into=into), out, reporter)
 
@@ -53,7 +53,7 @@ def drop_classes(
 
     The ids are not used again. The version is added to the run; with ``out`` to a copy of it.
     """
-    from faircl.deploy.class_edits import drop
+    from faircl.deploy.editing.class_edits import drop
 
     return _edit(run, partial(drop, names=_list(names)), out, reporter)
 
@@ -62,7 +62,7 @@ def _edit(
     run: RunSource, plan: Callable[[Known], ClassEdit], out: str | Path | None, reporter: Reporter | None
 ) -> Version:
     """Check the mistakes that need no torch, then make the version."""
-    from faircl.deploy.class_list import current_classes
+    from faircl.deploy.editing.class_list import current_classes
     from faircl.progress import ConsoleReporter
     from faircl.runs.versions import VersionChain
 
@@ -70,7 +70,7 @@ def _edit(
     if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"Output {target} is there already; choose a new or empty folder with --out.")
     plan(current_classes(VersionChain.open(folder)))
-    from faircl.deploy.editing import edit_classes
+    from faircl.deploy.editing.edit import edit_classes
 
     return edit_classes(folder, plan, reporter or ConsoleReporter(), target)
 

@@ -37,7 +37,7 @@ def open_run(path: str | Path) -> Run:
 
     if not isinstance(path, str | Path):
         raise UserError(f"Expected the path of a run folder; found {path!r}.")
-    folder = Path(path).expanduser()
+    folder = folder_path(path)
     if (folder / CONFIG).is_file() and not (folder / METRICS).is_file():
         raise UserError(f"The run {folder} has no finished step yet; continue it: faircl train --resume {folder}.")
     try:
@@ -133,9 +133,13 @@ def version_folder(run: RunSource, version: int | None = None) -> RunFolder:
 
 
 def folder_path(run: RunSource) -> Path:
-    """Return the path of a run's folder."""
+    """Return the path of a run's folder; that of a folder exported for the Hugging Face hub lies inside it."""
+    from faircl.runs.reading import CONFIG, EXPORTED_RUN
+
     if isinstance(run, str | Path):
-        return Path(run).expanduser()
+        path = Path(run).expanduser()
+        exported = (path / EXPORTED_RUN / CONFIG).is_file() and not (path / CONFIG).is_file()
+        return path / EXPORTED_RUN if exported else path
     folder = getattr(run, "folder", None)
     if not isinstance(folder, Path):
         raise UserError(f"Expected a run or the path of its folder; found {run!r}.")

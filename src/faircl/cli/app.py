@@ -15,7 +15,7 @@ import typer
 
 import faircl
 from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
-from faircl.cli.deploy import add_classes, classes, suggest, versions
+from faircl.cli.deploy import add_classes, classes, export, suggest, versions
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -42,6 +42,7 @@ app.command("add-classes")(add_classes.add_classes)
 app.add_typer(classes.app, name="classes")
 app.command()(suggest.suggest)
 app.add_typer(versions.app, name="versions")
+app.command()(export.export)
 app.command()(info.methods)
 app.command()(info.models)
 app.command()(info.recipes)

@@ -49,14 +49,13 @@ def evaluate(
 
     faircl eval runs/street --data checked/ --version 2
     """
-    from faircl.api.opening import version_folder
+    from faircl.api.opening import run_folder, version_folder
     from faircl.cli.results import evaluated_json, steps_table_of
     from faircl.distributed import init_process_group, rank
-    from faircl.runs.folder import RunFolder
 
     init_process_group()
     # A mistake in the last one should not cost the others.
-    folders = [RunFolder.open(run) if data is None else version_folder(run, version) for run in runs]
+    folders = [run_folder(run) if data is None else version_folder(run, version) for run in runs]
     results = [
         (folder, faircl.evaluate(run, step, root, convention, images, data=data, version=version))
         for run, folder in zip(runs, folders, strict=True)

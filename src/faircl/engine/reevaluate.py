@@ -92,14 +92,18 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
         raise UserError(
             f"The run {folder.path} has no finished step yet; continue it: faircl train --resume {folder.path}."
         )
+    present = [one for one in range(done) if folder.step_path(one).is_dir()]
     if step is None:
-        return range(done)
+        return present
     saved = folder.scenario()
     reported = max((entry["step"] for entry in saved.get("classes", [])), default=0)
     if len(saved.get("steps", [])) == 1 and step == reported:
         return [0]
     if not 0 <= step < done:
         raise UserError(f"The run {folder.path} has no step {step}; finished steps run from 0 to {done - 1}.")
+    if step not in present:
+        steps = listed([str(one) for one in present])
+        raise UserError(f"The run {folder.path} was exported without the network of step {step}; it has {steps}.")
     return [step]
 
 

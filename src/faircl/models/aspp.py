@@ -51,8 +51,10 @@ class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
         pooled = x
         for layer in pool:  # not pool(x): its forward interpolates
             pooled = layer(pooled)
-        # Copied to the memory layout of the branches: torch.cat of an expanded tensor returns another layout.
-        y: Tensor = self.project(torch.cat([*branches, torch.empty_like(branches[0]).copy_(pooled)], dim=1))
+        # Copied to the memory layout of the branches: torch.cat of an expanded tensor returns another layout. Expanded
+        # before it is copied: torch's ONNX exporter writes a copy that does not expand.
+        copied = torch.empty_like(branches[0]).copy_(pooled.expand_as(branches[0]))
+        y: Tensor = self.project(torch.cat([*branches, copied], dim=1))
         return y
 
 

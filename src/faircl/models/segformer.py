@@ -15,7 +15,7 @@ from faircl.hub import hub_or_cache
 from faircl.models.checkpoint_keys import decoder_to_transformers_keys, to_segformer_keys
 from faircl.models.checkpointing import without_checkpointing
 from faircl.models.mlp_decoder import MlpDecoder
-from faircl.models.resize import resize
+from faircl.models.resize import at_least, resize
 from faircl.models.segmenter import Segmenter
 from faircl.models.stochastic_depth import replace_stochastic_depth
 from faircl.models.weights import State, WeightsConfig, initial_state, load_modules
@@ -143,7 +143,7 @@ class MixTransformer(nn.Module):
     def forward(self, image: Tensor, attentions: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         """Return stages and attentions."""
         height, width = image.shape[-2:]
-        image = resize(image, (max(height, 32), max(width, 32)))
+        image = resize(image, (at_least(height, 32), at_least(width, 32)))
         if not attentions:
             return self._forward_stages(image), None
         maps: list[Tensor] = []
@@ -166,17 +166,18 @@ class MixTransformer(nn.Module):
     def _forward_stages(self, image: Tensor) -> tuple[Tensor, ...]:
         x, stages = image, []
         for stage, stride in zip(self.stages, self.strides, strict=True):
-            height = -(-x.shape[-2] // stride)
-            x = _tokens_to_map(stage(x), height)
+            # ⌈side / stride⌉ as the convolution computes it, so that an export finds both equal at every size.
+            height, width = ((side - 1) // stride + 1 for side in x.shape[-2:])
+            x = _tokens_to_map(stage(x), height, width)
             stages.append(x)
         return tuple(stages)
 
 
-def _tokens_to_map(tokens: Tensor, height: int) -> Tensor:
+def _tokens_to_map(tokens: Tensor, height: int, width: int) -> Tensor:
     """Return tokens (B, h·w, D) as a map (B, D, h, w) in channels_last, without a copy."""
     if tokens.ndim == 4:
         return tokens
-    y: Tensor = tokens.transpose(1, 2).unflatten(2, (height, -1))  # type: ignore[no-untyped-call]
+    y: Tensor = tokens.transpose(1, 2).unflatten(2, (height, width))  # type: ignore[no-untyped-call]
     return y
 
 

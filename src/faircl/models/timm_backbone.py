@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from faircl.errors import UserError, did_you_mean
 from faircl.hub import hub_or_cache
 from faircl.models.mlp_decoder import MlpDecoder
+from faircl.models.resize import at_least, same_size
 from faircl.models.segmenter import Segmenter
 from faircl.models.weights import State, WeightsConfig, initial_state, load_modules
 
@@ -172,10 +173,17 @@ def resize_to_multiple(image: Tensor, patch: tuple[int, int], min_side: int = 1)
     Feature maps at the stride of the patch then cover the image exactly. ``min_side`` is the network's coarsest stride.
     """
     sides = zip(image.shape[-2:], patch, strict=True)
-    size = tuple(max(-(-min_side // patch), round(side / patch), 1) * patch for side, patch in sides)
-    if size == tuple(image.shape[-2:]):
+    size = tuple(
+        at_least(_round_half_even(side, patch), max(-(-min_side // patch), 1)) * patch for side, patch in sides
+    )
+    if same_size(image, size):
         return image
     return F.interpolate(image, size, mode="bilinear", align_corners=False)
+
+
+def _round_half_even(side: int, patch: int) -> int:
+    """Return round(side / patch) by integer operations, which can be exported."""
+    return (2 * side + patch - 1 + side // patch % 2) // (2 * patch)
 
 
 def create_timm_model(name: str, **options: Any) -> Any:

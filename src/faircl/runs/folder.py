@@ -179,9 +179,11 @@ class RunFolder:
     def finished_steps(self) -> int:
         """Return the number of steps that are complete, counted from the first.
 
-        A step's evaluation is recorded after its folder is written; without it the step is not complete.
+        A step's evaluation is recorded after its folder is written; without it the step is not complete. An exported
+        run has the folder of its last step alone; the steps before it count as complete.
         """
-        done, recorded = 0, len(self.records("eval"))
+        recorded = len(self.records("eval"))
+        done = next((step for step in range(recorded) if self.step_path(step).is_dir()), 0)
         if self.step_path(recorded + 1).is_dir():
             raise UserError(
                 f"{self.path / METRICS} lacks evaluations of steps that are saved; the run folder is damaged."

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CONFIG, SCENARIO, METRICS, ENVIRONMENT = "config.yaml", "scenario.json", "metrics.jsonl", "environment.json"
 DATA = "data.json"
+EXPORTED_RUN = "faircl"
+"""Folder of the run inside a folder that was exported for the Hugging Face hub."""
 Record = dict[str, Any]
 """A line of metrics.jsonl: ``kind`` is ``train``, ``validation`` or ``eval``, ``step`` the number of its step."""
 

@@ -31,7 +31,7 @@ def list_classes(run: RunArgument, form: Format = "terminal", as_json: Json = Fa
     faircl classes list runs/street
     """
     from faircl.api.colours import class_colours
-    from faircl.deploy.class_list import known_classes
+    from faircl.deploy.editing.class_list import known_classes
     from faircl.runs.versions import VersionChain
 
     chain = VersionChain.open(run)

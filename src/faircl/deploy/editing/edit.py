@@ -13,7 +13,7 @@ import torch
 import faircl
 from faircl.checksums import sha256
 from faircl.deploy.adding.added_step import Base
-from faircl.deploy.class_edits import ClassEdit
+from faircl.deploy.editing.class_edits import ClassEdit
 from faircl.deploy.matching import Known
 from faircl.engine.make_method import make_method
 from faircl.engine.network import build_model

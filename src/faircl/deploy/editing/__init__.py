@@ -1,0 +1,1 @@
+"""Renaming, merging and dropping the classes of a model, without training."""
