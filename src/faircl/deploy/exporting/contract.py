@@ -28,7 +28,10 @@ INPUT, MASK, LOGITS = "image", "mask", "logits"
 EXAMPLE = (2, 3, 96, 160)
 """Shape of the batch that a network is traced with."""
 _WINDOWED = ("WindowAttention", "PartitionAttention")
-"""Words in the names of timm's modules that divide an image into windows: tracing them for any size does not end."""
+"""Words in the names of timm's modules that divide an image into windows.
+
+A trace of Swin for any size had not ended after five minutes of computing.
+"""
 Masks = Callable[[NDArray[Any]], NDArray[Any]]
 """Runs an exported network: images (B, 3, H, W) uint8 to class ids (B, H, W)."""
 
