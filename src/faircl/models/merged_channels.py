@@ -12,7 +12,7 @@ from faircl.precision import at_least_float32
 class MergedChannels(nn.Module):
     r"""Turns the logits of R channels into those of C classes, class c the group G_c of channels.
 
-        z_c = log Σ_{r ∈ G_c} exp z_r,   hence   softmax(z)_c = Σ_{r ∈ G_c} softmax(z_r)_r
+        z_c = log Σ_{r ∈ G_c} exp z_r,   hence   p_c = exp z_c / Σ_{all channels s} exp z_s = Σ_{r ∈ G_c} p_r
 
     A class of one channel has its logit unchanged. Buffers are not part of the state: the groups are saved as they are.
 

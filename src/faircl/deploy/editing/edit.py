@@ -82,8 +82,8 @@ def _edited(base: Base, edit: ClassEdit, reporter: Reporter) -> tuple[Segmenter,
         network.classifier.regroup(edit.groups)
     if not keeps_state:
         reporter.say(
-            f"note: the model was trained by {name}, whose own state is left out of the new version, as it is of the "
-            "classes before; 'faircl add-classes' goes on with FairCL and does not need it"
+            f"note: the model was trained by {name}, whose state cannot follow the change: the new version has the "
+            "network alone; 'faircl add-classes' goes on with FairCL and does not need that state"
         )
     elif edit.regroups:
         assert isinstance(method, FairCL), "keeps_features"
