@@ -2,8 +2,11 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
+
+from faircl.methods.faircl import FairCL
 
 pytestmark = pytest.mark.usefixtures("inside")
 
@@ -105,3 +108,15 @@ def test_a_run_without_a_finished_step(cli, inside, tiny_run):
     assert "no finished step" in done.err
     assert done.err.count("\n") == 1
     assert not (inside / "review").exists()
+
+
+def test_a_network_without_a_softmax_has_no_confidence(cli, inside, monkeypatch):
+    monkeypatch.setattr(FairCL, "needs", replace(FairCL.needs, sigmoid=True))
+    done = cli("suggest", "run", PHOTOS, "--out", "review", "--min-confidence", "0.5")
+    assert done.code == 2
+    assert "with one sigmoid per class, and has no softmax probabilities" in done.err
+    assert not (inside / "review").exists()
+
+
+def test_nothing_but_doubt(cli):
+    assert "24 images: no label is left" in cli("suggest", "run", PHOTOS, "--out", "r", "--min-confidence", "1").out

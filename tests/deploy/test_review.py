@@ -173,10 +173,12 @@ def test_a_corrected_cvat_export_is_read_back_exactly(tmp_path, background):
 
 
 def test_a_name_that_a_labelmap_cannot_hold(tmp_path):
-    with pytest.raises(faircl.UserError, match=r"class 'red: light' cannot be written into labelmap\.txt: there ':'"):
+    with pytest.raises(faircl.UserError, match="The class 'red: light' has ':' in it"):
         suggest(tmp_path / "out", "cvat", names=("background", "red: light", "b", "c"))
-    with pytest.raises(faircl.UserError, match=r"'#1' cannot be written into classes\.txt"):
+    with pytest.raises(faircl.UserError, match="'#1' has '#' in it"):
         suggest(tmp_path / "out", "folder", names=("background", "#1", "b", "c"))
+    with pytest.raises(faircl.UserError, match="class 'Background' is not a background"):
+        suggest(tmp_path / "out", "label-studio", names=("Background", "a", "b", "c"), background=False)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -106,7 +106,7 @@ def test_which_annotation_counts(root):
 
 
 def test_an_image_without_regions_is_background(root):
-    write(root, task("a.png", {"type": "choices", "value": {"choices": ["empty"]}}))
+    write(root, task("a.png", {"type": "choices", "value": {"choices": ["empty"]}}, {"type": "relation"}))
     assert LabelStudioData(root).read_mask("project-1", "a").tolist() == [[0, 0, 0], [0, 0, 0]]
 
 
@@ -133,6 +133,7 @@ def test_wrong_files(root):
     refused(root, "region with 2 labels", task("a.png", region("car", CAR, value=two)))
     refused(root, "of 3x2 and of 2x2|of 2x2 and of 3x2", task("a.png", region("car", CAR), region("car", CAR[:, :2])))
     refused(root, "is of 2x2 pixels, but the image is 3x2", task("a.png", region("car", CAR[:, :2])))
+    refused(root, "names no image", task("a.png") | {"data": {"image": None}})
     broken = region("car", CAR)["value"] | {"rle": [0, 0, 0, 24]}
     refused(root, "cannot be decoded: it has 4 bytes", task("a.png", region("car", CAR, value=broken)))
     refused(root, "Cannot read task 1", task("a.png", {"type": "brushlabels"}))

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faircl.api.opening import DataSource, RunSource, run_folder
+from faircl.api.opening import DataSource, RunSource, run_folder, version_folder
 from faircl.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     import torch
 
     from faircl.progress import Reporter
+    from faircl.runs.folder import RunFolder
 
 FORMATS = ("folder", "cvat", "label-studio")
 
@@ -62,6 +63,8 @@ def suggest_labels(
     from faircl.progress import ConsoleReporter
     from faircl.runs.versions import VersionChain
 
+    if min_confidence > 0:
+        _check_softmax(version_folder(folder, version))
     settings = None if data is None else reader_settings(data, root)
     predictor = load(folder, device=device, version=version)
     scenario = predictor._scenario
@@ -79,3 +82,15 @@ def suggest_labels(
         f"{folder.absolute().name} version {number}",
         reporter or ConsoleReporter(),
     )
+
+
+def _check_softmax(folder: RunFolder) -> None:
+    """Raise an error for a network whose outputs are not trained as a softmax."""
+    from faircl.registry import METHODS
+
+    method = folder.config().method.name
+    if METHODS.get(method).needs.sigmoid:
+        raise UserError(
+            f"The model was trained by {method}, with one sigmoid per class, and has no softmax probabilities; leave "
+            "--min-confidence out."
+        )

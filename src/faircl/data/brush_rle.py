@@ -30,10 +30,8 @@ def encode_region(region: Region) -> bytes:
     ends = np.append(np.flatnonzero(flat[1:] != flat[:-1]), flat.size - 1)
     lengths = np.diff(ends, prepend=-1) * CHANNELS
     parts = -(-lengths // _LONGEST)  # a longer run is divided: full groups first, then the rest
-    groups = np.repeat(lengths, parts)
-    last = np.cumsum(parts) - 1
-    groups[:] = _LONGEST
-    groups[last] = lengths - (parts - 1) * _LONGEST
+    groups = np.full(parts.sum(), _LONGEST)
+    groups[np.cumsum(parts) - 1] = lengths - (parts - 1) * _LONGEST
     values = np.repeat(np.where(flat[ends], 255, 0), parts)
     kinds = np.searchsorted(1 << _SIZES, groups)  # the first size that holds a group
     sizes = _SIZES[kinds]
@@ -56,7 +54,7 @@ def decode_region(code: bytes, height: int, width: int) -> Region:
     sizes = [reader.take(4) + 1 for _ in range(4)]
     if count != height * width * CHANNELS:
         raise ValueError(f"it holds {count} numbers, not four for each of {width}x{height} pixels")
-    words = np.zeros(count, np.uint32)
+    words = np.zeros(count, np.uint8 if word <= _WORD else np.uint32)
     at = 0
     while at < count:
         repeated, kind = reader.take(1), reader.take(2)
@@ -65,7 +63,7 @@ def decode_region(code: bytes, height: int, width: int) -> Region:
             raise ValueError("its runs are longer than the image")
         words[at : at + length] = reader.take(word) if repeated else reader.take_words(length, word)
         at += length
-    region: Region = words.reshape(height, width, CHANNELS)[..., -1] > 0
+    region: Region = words.reshape(height, width, CHANNELS)[..., -1] != 0
     return region
 
 

@@ -87,15 +87,17 @@ def _chosen(annotations: list[Any]) -> dict[str, Any] | None:
 
 
 def _labelled(task: dict[str, Any], annotation: dict[str, Any]) -> LabelledTask:
-    image = task["data"].get("image") or next(value for value in task["data"].values() if isinstance(value, str))
+    given = (task["data"].get("image"), *task["data"].values())
+    if (image := next((value for value in given if isinstance(value, str)), None)) is None:
+        raise UserError("names no image; export the project again.")
     size: tuple[int, int] | None = None
     regions = []
     for result in annotation["result"]:
-        kind, value = result["type"], result["value"]
-        if kind != "brushlabels" or value.get("format") != "rle":
+        if (kind := result["type"]) != "brushlabels":
             if kind.endswith("labels"):
                 raise UserError(f"has a region of the type '{kind}'; expected brush regions: draw it with BrushLabels.")
             continue  # a choice, a text, a relation: no pixels
+        value = result["value"]
         if result.get("image_rotation"):
             raise UserError("has an image that was rotated in Label Studio; rotate it back.")
         if len(value["brushlabels"]) != 1:
@@ -107,4 +109,4 @@ def _labelled(task: dict[str, Any], annotation: dict[str, Any]) -> LabelledTask:
             )
         size = found
         regions.append(Region(str(value["brushlabels"][0]), bytes(value["rle"])))
-    return LabelledTask(task.get("id"), str(image), size, tuple(regions))
+    return LabelledTask(task.get("id"), image, size, tuple(regions))

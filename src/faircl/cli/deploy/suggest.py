@@ -15,7 +15,7 @@ def suggest(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of the run whose model labels new images.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
     images: Annotated[
-        list[Path] | None, typer.Argument(metavar="[IMAGES]...", help="Image files, and folders of images.")
+        list[Path] | None, typer.Argument(metavar="IMAGES", help="Image files, and folders of images.")
     ] = None,
     data: Annotated[
         str | None,
@@ -69,7 +69,8 @@ def suggest(
 def _show(run: Path, done: dict[str, Any]) -> None:
     output = Output()
     areas = sorted(done["areas"].items(), key=lambda item: -item[1])
-    output.text(f"labelled {done['images']} images: " + ", ".join(f"{name} {share:.1%}" for name, share in areas))
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in areas) or "no label is left"
+    output.text(f"labelled {done['images']} images: {shares}")
     output.text(f"{done['suggested']:.1%} of the pixels by the model, {done['doubtful']:.1%} left out as doubtful")
     read = {"folder": f"--data {done['out']}", "cvat": "--data cvat --root EXPORT"}
     then = read.get(done["to"], f"--data label-studio --root {done['out']}")

@@ -46,16 +46,17 @@ class ReviewClasses:
         rest = [next(free) for _ in range(size - len(self.colours) - 1)]
         return np.array([*self.colours, *rest, IGNORE_COLOUR], np.uint8)
 
-    def check_names(self, file: str, starts: str = "#", holds: str = "") -> None:
-        """Raise an error for a name that a text file cannot hold, by its first letter or any other."""
+    def check_names(self, starts: str = "", holds: str = "") -> None:
+        """Raise an error for a name that the files cannot hold, by its first letter, any letter or as a whole."""
         for name in self.classes.names:
-            found = next((sign for sign in f"{holds}\n\r" if sign in name), name[:1] if name[:1] in starts else "")
-            if found or not name.strip():
-                raise UserError(
-                    f"The class '{name}' cannot be written into {file}: "
-                    + (f"there {found!r} has a meaning of its own" if found else "it has no letters")
-                    + "; choose another format with --to."
-                )
+            wrong = next((sign for sign in f"{holds}\n\r" if sign in name), name[:1] if name[:1] in starts else "")
+            if wrong or not name.strip():
+                found = f"has {wrong!r} in it, which means something else there" if wrong else "has no letters"
+                raise UserError(f"The class '{name}' {found}; rename it, or choose other files with --to.")
+        if named := [name for name in self.labels.values() if name.lower() == "background"]:
+            raise UserError(
+                f"The model's class '{named[0]}' is not a background and would be read back as one; rename it."
+            )
 
 
 def _free_colours(taken: set[Colour], count: int) -> Iterator[Colour]:

@@ -34,7 +34,7 @@ class CvatReview:
     """
 
     def __init__(self, root: Path, classes: ReviewClasses) -> None:
-        classes.check_names(LABELMAP, holds=":")
+        classes.check_names(starts="#", holds=":")
         self.root, self.files, self.classes = root, root / _ANNOTATIONS, classes
         self.ids: list[str] = []
         self.palette = np.array([*classes.colours, BLACK], np.uint8)

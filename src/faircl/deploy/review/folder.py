@@ -17,7 +17,7 @@ class FolderReview:
     """Writes masks as index PNGs in the model's ids; line k of classes.txt is class k, with its colour."""
 
     def __init__(self, root: Path, classes: ReviewClasses) -> None:
-        classes.check_names(CLASSES_FILE)
+        classes.check_names(starts="#")
         self.root, self.palette = root, classes.palette()
         rows = zip(classes.classes.names, classes.colours, strict=True)
         text = "".join(f"{name} {red} {green} {blue}\n" for name, (red, green, blue) in rows)

@@ -95,14 +95,12 @@ def save_image(image: NewImage, folder: Path) -> Path:
     An image that annotation tools would show otherwise than the model has seen it becomes a PNG of what it has seen:
     a file with an EXIF orientation, which these tools apply, with chosen bands, or of a kind they cannot show.
     """
-    copied = image.file is not None and image.file.suffix.lower() in _COPIED and not _turned(image.file)
-    suffix = image.file.suffix if copied and image.file is not None else ".png"
-    path = folder / f"{image.id}{suffix}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if copied and image.file is not None:
-        shutil.copyfile(image.file, path)
-    else:
-        Pillow.fromarray(image.pixels).save(path)
+    place, file = folder / image.id, image.file
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if file is not None and file.suffix.lower() in _COPIED and not _turned(file):
+        return Path(shutil.copyfile(file, place.with_name(place.name + file.suffix)))
+    path = place.with_name(f"{place.name}.png")
+    Pillow.fromarray(image.pixels).save(path)
     return path
 
 

@@ -32,6 +32,7 @@ class LabelStudioReview:
     """
 
     def __init__(self, root: Path, classes: ReviewClasses, place: str, model: str) -> None:
+        classes.check_names()
         self.root, self.classes, self.place, self.model = root, classes, place, model
         self.count = 0
         view = ElementTree.Element("View")
