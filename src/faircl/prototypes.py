@@ -119,6 +119,13 @@ class PrototypeBank(nn.Module):
         self.head[moving] = (self.head[moving] + added) % self.length
         self.filled[moving] = (self.filled[moving] + added).clamp_max(self.length)
 
+    def fill(self, features: Tensor, filled: Tensor) -> None:
+        """Set the queues at the start of a step: features (K, n, D), n ≤ L, of which each class uses ``filled`` (K,)."""
+        used = features.shape[1]
+        self.queue, self.empty = self.queue.to(features.dtype), False
+        self.queue[:, :used] = features
+        self.filled, self.head = filled.clone(), filled % self.length
+
     def _candidates(self, labels: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
         """Return the smallest keys of every moving class, in order, and their pixels: both (moving classes, most).
 

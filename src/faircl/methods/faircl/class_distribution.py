@@ -38,6 +38,11 @@ class ClassDistribution(nn.Module):
             self._add_classes(context, label_pixels, assigned)
         self.predicted = torch.full_like(self.share, 1 / len(self.share))
 
+    def set(self, share: Tensor, pixels: int) -> None:
+        """Set p (K,), counted over so many pixels."""
+        self.share, self.pixels = share.to(self.share), pixels
+        self.predicted = torch.full_like(self.share, 1 / len(self.share))
+
     def _add_classes(self, context: StepContext, label_pixels: Tensor, assigned: bool) -> None:
         """Set p of the new classes; old ones keep theirs.
 

@@ -225,7 +225,7 @@ class FairCL(Method):
             return assign_by_softmax(output.logits[:, :known], size, doubt=doubt)
         prototypes, ready = self.bank.prototypes[:known], self.bank.ready[:known]
         order = self.config.distance_order
-        return assign_by_prototype(self._features(output), prototypes, ready, size, order=order, doubt=doubt)
+        return assign_by_prototype(self.features_of(output), prototypes, ready, size, order=order, doubt=doubt)
 
     def _clustered(self, batch: Batch, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return features (B, D, h, w) and labels (B, h, w) at network stride, for L_cluster and the queues.
@@ -234,7 +234,7 @@ class FairCL(Method):
         cluster does: the likeliest class of its soft label; one of p_0 and the old classes as ``assign`` says; the
         closest of their prototypes. With ``unknown_cluster`` it may then be the cluster of unknown classes.
         """
-        features = self._features(out)
+        features = self.features_of(out)
         size, treatment = features.shape[-2:], self.config.unlabelled
         labels, unlabelled = to_stride(targets, size), to_stride(batch.labels, size) == self.unlabelled_label
         if self.hides_classes and treatment in ("soft", "unbiased", "paper"):
@@ -244,7 +244,7 @@ class FairCL(Method):
             labels = self.unknown.mark(features, labels, unlabelled, self.bank, self.hides_classes)
         return features, labels
 
-    def _features(self, out: SegOutput) -> Tensor:
+    def features_of(self, out: SegOutput) -> Tensor:
         """Return the features f (B, D, h, w) that are clustered."""
         features = out.embedding if self.config.embedding == "decoder" else out.stages[-1]
         if not self.config.normalise:
@@ -317,7 +317,7 @@ class FairCL(Method):
             return {}
         features, labels = self._clustered(batch, out, targets)
         order = self.config.distance_order
-        return both_sides(features, self._features(old), labels, *self._prototypes(), order).means()
+        return both_sides(features, self.features_of(old), labels, *self._prototypes(), order).means()
 
     @torch.no_grad()
     def observe(self, batch: Batch, out: SegOutput, targets: Tensor, iteration: int) -> None:
