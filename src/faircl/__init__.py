@@ -21,6 +21,7 @@ Run
     evaluate            evaluate the saved networks of a run again
     compare             put runs side by side; returns a Comparison
     load                load a step's network; returns a Predictor
+    adopt               make a network that was trained elsewhere the first step of a run
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
 Open
@@ -73,6 +74,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from faircl.api.adopting import adopt as adopt
     from faircl.api.comparing import Comparison as Comparison
     from faircl.api.comparing import compare as compare
     from faircl.api.configuring import load_config as load_config
@@ -132,6 +134,7 @@ if TYPE_CHECKING:
     from faircl.tables import Table as Table
 
 _HOMES = {
+    "faircl.api.adopting": ("adopt",),
     "faircl.api.comparing": ("Comparison", "compare"),
     "faircl.api.configuring": ("load_config",),
     "faircl.api.opening": ("open_data", "open_run", "open_scenario"),

@@ -120,7 +120,7 @@ class PrototypeBank(nn.Module):
         self.filled[moving] = (self.filled[moving] + added).clamp_max(self.length)
 
     def fill(self, features: Tensor, filled: Tensor) -> None:
-        """Set the queues at the start of a step: features (K, n, D), n ≤ L, of which each class uses ``filled`` (K,)."""
+        """Fill the queues of a new step: features (K, n, D), n ≤ L, of which each class uses ``filled`` (K,)."""
         used = features.shape[1]
         self.queue, self.empty = self.queue.to(features.dtype), False
         self.queue[:, :used] = features

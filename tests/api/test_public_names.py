@@ -13,6 +13,10 @@ import pytest
 import faircl
 
 FUNCTIONS = {
+    "adopt": (
+        "source, out, *, classes=None, background=None, data=None, root=None, images=None, model=None, settings=None, "
+        "reporter=None"
+    ),
     "compare": "runs, names=None, out=None, *, anyway=False",
     "evaluate": "run, step=None, root=None, convention=None, images=None, *, reporter=None",
     "global_mean": "total, count",

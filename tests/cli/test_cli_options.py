@@ -5,6 +5,7 @@ import typer.main
 from faircl.cli.app import app
 
 OPTIONS = {
+    "adopt": "--background --classes --data --format --images --json --model --out --root --set -d -o -r",
     "bench evaluation": "--batch --classes --format --json --rounds --size --stride",
     "bench input": "--batch --format --height --images --json --noise --seconds --size --width --workers",
     "bench loss": "--batch --channels-first --channels-last --classes --exact --format --json --no-exact --plot "

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import faircl
-from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
+from faircl.cli import adopt, bench, compare, config, data, demo, evaluate, info, scenario, train
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -36,6 +36,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command()(adopt.adopt)
 app.command()(compare.compare)
 app.command()(info.methods)
 app.command()(info.models)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -74,9 +73,8 @@ class Timm(TimmNetwork):
 
         state = initial_state(self.config, f"timm's {name}", download, self._to_feature_keys)
         if state is not None:
-            match_nothing = re.compile(r"(?!)")
             label = f"network '{self.name}' with {name}"
-            load_modules({"": self.backbone.net}, state, source=self.config.weights, label=label, ignored=match_nothing)
+            load_modules({"": self.backbone.net}, state, source=self.config.weights, label=label)
 
     def _to_feature_keys(self, state: State) -> State:
         """Rename keys of a whole model to those of its feature extractor; drop keys that only the classifier needs."""

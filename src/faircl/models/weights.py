@@ -138,8 +138,17 @@ def _state_dict(loaded: Any, path: Path) -> State:
     return state
 
 
+NOTHING = re.compile(r"(?!)")
+"""Matches no key."""
+
+
 def load_modules(
-    modules: Mapping[str, nn.Module], state: State, *, source: str, label: str, ignored: re.Pattern[str]
+    modules: Mapping[str, nn.Module],
+    state: State,
+    *,
+    source: str,
+    label: str,
+    ignored: re.Pattern[str] = NOTHING,
 ) -> None:
     """Load a state dict into modules; raise ``UserError`` with all missing, unexpected and misshapen keys.
 
