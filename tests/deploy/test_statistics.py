@@ -45,6 +45,7 @@ def loop(network, images, labels, confidence, classes):
     """Features and pixels of every class, one cell at a time."""
     features = {c: [] for c in range(classes)}
     pixels = [0.0] * classes
+    doubtful = {c: [] for c in range(classes)}
     for b, image in enumerate(images):
         out = network.eval()(image[None] / 255)
         q = out.logits[0].softmax(0)
@@ -58,17 +59,23 @@ def loop(network, images, labels, confidence, classes):
                     pixels[label] += 1
         for i in range(SIZE // 4):
             for j in range(SIZE // 4):
-                label = int(labels[b, 4 * i + 2, 4 * j + 2])
+                label, where = int(labels[b, 4 * i + 2, 4 * j + 2]), features
                 if label == UNLABELLED:
-                    label = int(q[:, i, j].argmax()) if q[:, i, j].max() > confidence else IGNORE
+                    label = int(q[:, i, j].argmax())
+                    where = features if q[:, i, j].max() > confidence else doubtful
                 if label != IGNORE:
-                    features[label].append(out.embedding[0, :, i, j])
-    return features, pixels
+                    where[label].append(out.embedding[0, :, i, j])
+    return (
+        {c: features[c] or doubtful[c] for c in features},
+        pixels,
+        [not features[c] and doubtful[c] for c in features],
+    )
 
 
+@pytest.mark.parametrize("scale", [60.0, 15.0], ids=["certain", "in doubt"])
 @pytest.mark.parametrize("kind", ["labelled", "unlabelled", "mixed"])
-def test_features_prototypes_and_shares_equal_the_loop(kind):
-    classes, network = 4, make_network(5)
+def test_features_prototypes_and_shares_equal_the_loop(kind, scale):
+    classes, network = 4, make_network(5, scale)
     images, labels = pictures(), channels(classes)
     labels[:, :4, :8] = IGNORE
     if kind == "unlabelled":
@@ -80,7 +87,8 @@ def test_features_prototypes_and_shares_equal_the_loop(kind):
     given = None if kind == "unlabelled" else labels
     batches = [(images[:3], None if given is None else given[:3]), (images[3:], None if given is None else given[3:])]
     found = describe_classes(method, network, batches, background=True)
-    features, pixels = loop(network, images, labels, 0.5, 5)
+    features, pixels, doubtful = loop(network, images, labels, 0.5, 5)
+    assert found.doubtful.tolist() == list(map(bool, doubtful))
     assert found.images == 4
     assert found.features.tolist() == [len(features[c]) for c in range(5)]
     torch.testing.assert_close(found.pixels, torch.tensor(pixels, dtype=torch.float64), rtol=1e-5, atol=1e-3)

@@ -13,6 +13,7 @@ from faircl.errors import UserError
 from faircl.models.aspp import WIDTH, DeepLabHead, DeepLabPlusHead, MiBHead
 from faircl.models.backbones import Backbone, BackboneName, Block, ResNet, make_backbone
 from faircl.models.checkpoint_keys import to_torchvision_keys
+from faircl.models.run_weights import load_run_step
 from faircl.models.segmenter import Segmenter
 from faircl.models.weights import WeightsConfig, initial_state, load_modules
 
@@ -72,6 +73,9 @@ class _DeepLab(Segmenter):
     def load_pretrained(self) -> None:
         """Load torchvision's ImageNet weights, or a file with weights of a backbone or of torchvision's DeepLabV3."""
         name = self.config.backbone
+        label = f"network '{self.name}' with {name}"
+        if load_run_step(self, self.config.weights, label):
+            return
         state = initial_state(self.config, f"torchvision's {name}", lambda: _imagenet_state(name), to_torchvision_keys)
         if state is None:
             return
@@ -82,7 +86,6 @@ class _DeepLab(Segmenter):
             modules["classifier."] = self.decoder
         elif decoder:  # of a head that this network does not have
             state = {key: value for key, value in state.items() if key not in decoder}
-        label = f"network '{self.name}' with {name}"
         load_modules(modules, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from faircl.errors import UserError, did_you_mean
 from faircl.hub import hub_or_cache
 from faircl.models.mlp_decoder import MlpDecoder
+from faircl.models.run_weights import load_run_step
 from faircl.models.segmenter import Segmenter
 from faircl.models.weights import State, WeightsConfig, initial_state, load_modules
 
@@ -71,9 +72,11 @@ class Timm(TimmNetwork):
                 state: State = FeatureMaps(name, pretrained=True).net.state_dict()
             return state
 
+        label = f"network '{self.name}' with {name}"
+        if load_run_step(self, self.config.weights, label):
+            return
         state = initial_state(self.config, f"timm's {name}", download, self._to_feature_keys)
         if state is not None:
-            label = f"network '{self.name}' with {name}"
             load_modules({"": self.backbone.net}, state, source=self.config.weights, label=label)
 
     def _to_feature_keys(self, state: State) -> State:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CONFIG, SCENARIO, METRICS, ENVIRONMENT = "config.yaml", "scenario.json", "metrics.jsonl", "environment.json"
 DATA = "data.json"
+ADOPTED = "adopted.json"
+"""What the first step was made from, in a run whose network was trained elsewhere."""
 Record = dict[str, Any]
 """A line of metrics.jsonl: ``kind`` is ``train``, ``validation`` or ``eval``, ``step`` the number of its step."""
 

@@ -60,7 +60,7 @@ def adopt_network(wanted: Wanted, reporter: Reporter) -> dict[str, Any]:
     source = read_source(wanted.source, model_settings(wanted.model, wanted.overrides))
     reporter.say(f"found {source.found} with {source.classes} classes ({source.library})")
     adopted = adopted_classes(source.names, given, source.classes, wanted.background)
-    config = run_config(source.model, wanted.data, wanted.overrides)
+    config = run_config(source.model, wanted.data, adopted.classes.background, wanted.overrides)
     config = config.model_copy(update={"data": config.data.absolute()})
     data = _matched(config, adopted) if wanted.data else None
     scenario = _scenario(config, adopted, data)
@@ -193,7 +193,10 @@ def _agreement_words(source: Source, agreement: Agreement | None) -> str:
 def _description_words(scenario: Scenario, description: ClassDescription) -> list[str]:
     """Say how many classes have features, and what the others lack."""
     seen = description.features > 0
-    without = [name for name, found in zip(scenario.names, seen.tolist(), strict=True) if not found]
+    without, doubtful = (
+        [name for name, marked in zip(scenario.names, marks.tolist(), strict=True) if marked]
+        for marks in (~seen, description.doubtful)
+    )
     if not description.images:
         return [
             "note: no images were given, so there are no features and no prototypes: when classes are added, these are "
@@ -202,7 +205,9 @@ def _description_words(scenario: Scenario, description: ClassDescription) -> lis
         ]
     words = [f"{int(seen.sum())} of {len(scenario.names)} classes have features, from {description.images} images"]
     if without:
-        words.append(f"note: no image shows {listed(without)} for sure, so there is no prototype replay of these")
+        words.append(f"note: no feature of {listed(without)} was found, so there is no prototype replay of these")
+    if doubtful:
+        words.append(f"note: the network is in doubt wherever it sees {listed(doubtful)}; their features are uncertain")
     return words
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import faircl
 from faircl.deploy.adoption.checks import KINDS, check_source
 from faircl.deploy.adoption.source import Source
 from faircl.errors import UserError
@@ -76,7 +76,7 @@ def _own(path: Path, state: State, model: Mapping[str, Any] | None) -> Source:
     return Source(
         path=path,
         found=f"faircl's network '{model.get('name')}'",
-        library=f"faircl {version('faircl')}",
+        library=f"faircl {faircl.__version__}",
         model=dict(model),
         state={key: value for key, value in state.items() if not key.startswith("classifier.")},
         weight=torch.cat(weights).float(),

@@ -21,11 +21,8 @@ from faircl.report.page import write_run_page
 from faircl.runs.checkpoint import save_step
 from faircl.runs.environment import environment
 from faircl.runs.folder import RunFolder
-from faircl.runs.reading import CONFIG, ENVIRONMENT, SCENARIO
+from faircl.runs.reading import ADOPTED, CONFIG, ENVIRONMENT, SCENARIO
 from faircl.scenario import Scenario
-
-ADOPTED = "adopted.json"
-"""Where an adopted run says what it was made from."""
 
 
 def write_run(

@@ -37,9 +37,9 @@ def check_same_output(network: Segmenter, source: Source, order: Sequence[int], 
     difference, same, pixels = 0.0, 0, 0
     for number, size in enumerate(_SIZES):
         with seeded(seed, "adopt", number):
-            images = torch.rand((2, 3, *size))
+            images = torch.rand((2, 3, *size), dtype=torch.float32)
         expected = upsampled(source.forward(images)[:, list(order)], size)
-        found = upsampled(network.eval()(images).logits, size)
+        found = upsampled(network.eval()(images.to(network.mean.dtype)).logits, size)
         difference = max(difference, _relative(found, expected))
         same += int((found.argmax(1) == expected.argmax(1)).sum())
         pixels += found[:, 0].numel()

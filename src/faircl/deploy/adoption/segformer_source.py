@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -122,12 +124,13 @@ def _preprocessing(path: Path) -> tuple[Tensor, Tensor, tuple[str, ...]]:
 
 def _forward(path: Path, mean: Tensor, std: Tensor) -> Forward:
     """Return transformers' own network as a function."""
-    import transformers
+    from transformers import SegformerForSemanticSegmentation
 
     try:
-        network: Any = transformers.SegformerForSemanticSegmentation.from_pretrained(
-            path, local_files_only=True, dtype=torch.float32
-        )
+        with redirect_stderr(io.StringIO()):  # a bar of its own for less than a second
+            network: Any = SegformerForSemanticSegmentation.from_pretrained(
+                path, local_files_only=True, dtype=torch.float32
+            )
     except Exception as error:  # transformers raises many different errors
         raise UserError(f"transformers cannot load {path}: {' '.join(str(error).split())[:200]}.") from None
     network.eval()

@@ -37,12 +37,15 @@ def model_settings(name: str | None, overrides: Iterable[str]) -> dict[str, Any]
     return dict(settings)
 
 
-def run_config(model: Mapping[str, Any], data: Mapping[str, Any] | None, overrides: Iterable[str]) -> RunConfig:
+def run_config(
+    model: Mapping[str, Any], data: Mapping[str, Any] | None, background: bool, overrides: Iterable[str]
+) -> RunConfig:
     """Return the configuration of a run whose network is described by ``model``.
 
     Without ``data`` its reader is ``folder`` without a root: it names no data, and ``faircl eval --root`` may do so.
     """
+    data = data or {"name": "folder", "background": "first" if background else "none"}
     tree = dict(recipe_tree(_RECIPES.get(str(model["name"]), "folder")))
     weights = {"weights": "none"} if "weights" in MODELS.get(str(model["name"])).Config.model_fields else {}
-    tree |= {"model": {**weights, **model}, "method": {"name": "faircl"}, "data": dict(data or {"name": "folder"})}
+    tree |= {"model": {**weights, **model}, "method": {"name": "faircl"}, "data": dict(data)}
     return parse_config(apply_overrides(merge(tree, {"scenario": {"task": "offline"}}), overrides))
