@@ -199,3 +199,17 @@ def test_the_network_keeps_its_mode_and_a_used_method_is_refused():
     assert network.training
     with pytest.raises(ValueError, match="fresh"):
         describe_classes(method, network, [], background=False)
+
+
+@pytest.mark.parametrize("side", [24, 30])
+def test_features_of_the_backbone_and_odd_sizes(side):
+    """Features at another stride than the logits, of images whose size is no multiple of it; a cluster of unknowns."""
+    network = make_network(3)
+    settings = {"embedding": "backbone", "lambda_replay": 0, "lambda_cluster": 0.1, "unknown_cluster": True}
+    method = fresh(network, **settings)
+    found = describe_classes(method, network, [(pictures(2, side), None)], background=True)
+    assert method.bank.prototypes.shape == (3, network.stage_widths[-1])
+    cells = network(pictures(2, side) / 255).stages[-1].shape
+    assert 0 < int(found.features.sum()) <= 2 * cells[2] * cells[3]
+    assert method.unknown.classes == 1
+    assert found.pixels.sum().item() == pytest.approx(2 * side * side, rel=1e-4)

@@ -100,7 +100,7 @@ def _cell_labels(probabilities: Tensor, labels: Tensor, size: torch.Size, confid
     largest, predicted = probabilities.max(1)
     given = to_stride(labels, size)
     unlabelled = given == UNLABELLED
-    doubtful = unlabelled & (to_stride(largest, size) <= confidence)
+    doubtful = unlabelled & to_stride((largest <= confidence).long(), size).bool()
     return to_stride(predicted, size).where(unlabelled, given), doubtful
 
 
