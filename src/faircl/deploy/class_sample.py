@@ -62,7 +62,8 @@ class ClassSample:
         hashes = (sample_keys(draws, height, width)[cells] >> (64 - _HASH_BITS)) + (1 << (_HASH_BITS - 1))
         doubt = torch.zeros_like(label) if doubtful is None else doubtful.flatten()[cells].long()
         groups = 2 * (image * self.classes + label) + doubt
-        keys = doubt * _DOUBTFUL + (_places(groups, hashes) << _HASH_BITS) + hashes
+        places = _places(groups, hashes).clamp_max(self.size)  # cells further back are never kept
+        keys = doubt * _DOUBTFUL + (places << _HASH_BITS) + hashes
         found, chosen = self._smallest(label, keys)
         maps = features.flatten(2)
         pixels = cells[chosen] if len(cells) else chosen

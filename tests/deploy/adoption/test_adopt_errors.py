@@ -49,9 +49,13 @@ def test_sources(cli, out, tmp_path, segformer, tiny_run, deeplab):
     assert "of a network that is not known here (fc.weight, …)" in refused(cli, out, text, NAMES)
     shutil.copyfile(segformer[0] / "model.safetensors", tmp_path / "alone.safetensors")
     assert "weights of a SegFormer alone" in refused(cli, out, tmp_path / "alone.safetensors")
-    state = {k: v for k, v in deeplab[1].state_dict().items() if not k.startswith("backbone.16")}
-    torch.save(state, text)
+    state = deeplab[1].state_dict()
+    torch.save({k: v for k, v in state.items() if not k.startswith("backbone.16")}, text)
     assert "a backbone that is not known here" in refused(cli, out, text, NAMES)
+    torch.save({k: v for k, v in state.items() if k != "backbone.0.0.weight"}, text)
+    assert "1 missing: backbone.0.0.weight" in refused(cli, out, text, NAMES)
+    torch.save(state | {"classifier.4.bias": state["classifier.4.bias"] * float("nan")}, text)
+    assert "are not finite" in refused(cli, out, text, NAMES)
 
 
 class Evil:
@@ -111,10 +115,17 @@ def test_networks_of_ours(cli, out, tmp_path, tiny_run, deeplab):
     assert "do not fit network 'small'" in refused(cli, out, weights, names, "--model", "small")
     assert "add --model NAME" in refused(cli, out, weights, names, "--set", "model.width=8")
     assert "leave them out" in refused(cli, out, deeplab[0], NAMES, "--model", "deeplabv3")
+    assert "found mib: leave it out" in refused(cli, out, deeplab[0], NAMES, "--set", "method=mib")
+    assert "train.crop" in refused(cli, out, deeplab[0], NAMES, "--set", "train.crop=small")
 
 
 def test_an_output_that_is_there(cli, tmp_path, deeplab, tiny_run):
-    for place, sentence in ((tiny_run.path, "is not empty"), (deeplab[0], "is a file")):
+    places = (
+        (tiny_run.path, "is not empty"),
+        (deeplab[0], "is a file"),
+        (deeplab[0] / "run", "Cannot make the output"),
+    )
+    for place, sentence in places:
         result = cli("adopt", deeplab[0], NAMES, "--out", place)
         assert (result.code, result.out) == (2, "")
         assert sentence in result.err
@@ -128,7 +139,8 @@ def test_a_network_that_computes_something_else_is_refused(cli, out, deeplab, mo
 
 
 def test_json(cli, tmp_path, deeplab):
-    result = cli("adopt", deeplab[0], NAMES, "--out", tmp_path / "run", "--json")
+    settings = ("--set", "method.lambda_replay=0")  # a method without a memory of features
+    result = cli("adopt", deeplab[0], NAMES, "--out", tmp_path / "run", "--json", *settings)
     assert result.code == 0
     about = json.loads(result.out)
     assert about["run"] == str(tmp_path / "run")

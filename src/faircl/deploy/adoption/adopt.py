@@ -74,7 +74,7 @@ def adopt_network(wanted: Wanted, reporter: Reporter) -> dict[str, Any]:
         fabric = make_fabric(config.train.model_copy(update={"precision": "fp32"}))
         move_to_device(network, fabric.device)
         method = make_method(config, network)
-        assert isinstance(method, FairCL), "run_config leaves no other method"
+        assert isinstance(method, FairCL), "run_config refuses other methods"
         description = describe_classes(
             method, network, _batches(config, scenario, data, files, reporter), background=scenario.background
         )
@@ -214,7 +214,9 @@ def _description_words(scenario: Scenario, description: ClassDescription) -> lis
 def _class_facts(
     scenario: Scenario, adopted: AdoptedClasses, description: ClassDescription, method: FairCL
 ) -> list[dict[str, Any]]:
-    kept, share = method.memory.filled.tolist(), method.distribution.share.tolist()
+    remembered = method.config.replay if method.config.lambda_replay > 0 else 0
+    kept = description.features.clamp_max(remembered).tolist()
+    share = method.distribution.share.tolist()
     rows = zip(scenario.channel_ids, scenario.names, adopted.order, kept, share, strict=True)
     return [
         {"id": id, "name": name, "source_channel": channel, "features": features, "share": part}

@@ -13,6 +13,7 @@ from faircl.checksums import sha256
 from faircl.config.run import RunConfig
 from faircl.deploy.adoption.checks import check_output
 from faircl.deploy.adoption.source import Source
+from faircl.errors import UserError
 from faircl.files import flush, writing
 from faircl.methods.base import Method
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
@@ -43,8 +44,11 @@ def write_run(
 
     clean_up()
     try:
+        part.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"Cannot make the output folder {out}: {error.strerror}; choose another with --out.") from None
+    try:
         with writing(out, clean_up):
-            part.mkdir(parents=True)
             folder = RunFolder(part)
             folder.write_text(CONFIG, config.to_yaml())
             folder.write_text(SCENARIO, json.dumps(scenario.to_json(), indent=1))

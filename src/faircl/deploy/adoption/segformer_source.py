@@ -35,7 +35,12 @@ def segformer_source(path: Path, saved: dict[str, Any]) -> Source:
     """Read a folder whose config.json, ``saved``, is of a SegFormer."""
     import transformers
 
-    config = transformers.SegformerConfig.from_dict(saved)
+    try:
+        config = transformers.SegformerConfig.from_dict(saved)
+    except Exception as error:  # transformers raises many different errors
+        raise UserError(
+            f"transformers does not understand {path / 'config.json'}: {' '.join(str(error).split())[:200]}."
+        ) from None
     variant = _variant(path, config)
     state = read_weights(str(path))
     if not {f"{_CLASSIFIER}.weight", f"{_CLASSIFIER}.bias"} <= state.keys():

@@ -20,6 +20,8 @@ _RECIPES = {
 }
 """Recipe whose optimiser and batches a network is trained on with; all others have those of ``folder``."""
 
+_METHODS = ("faircl", "faircl-paper")
+
 
 def model_settings(name: str | None, overrides: Iterable[str]) -> dict[str, Any] | None:
     """Return what the user says of the network, by name and by ``model.…`` settings; None if nothing."""
@@ -48,4 +50,10 @@ def run_config(
     tree = dict(recipe_tree(_RECIPES.get(str(model["name"]), "folder")))
     weights = {"weights": "none"} if "weights" in MODELS.get(str(model["name"])).Config.model_fields else {}
     tree |= {"model": {**weights, **model}, "method": {"name": "faircl"}, "data": dict(data)}
-    return parse_config(apply_overrides(merge(tree, {"scenario": {"task": "offline"}}), overrides))
+    config = parse_config(apply_overrides(merge(tree, {"scenario": {"task": "offline"}}), overrides))
+    if config.method.name not in _METHODS:
+        raise UserError(
+            f"An adopted run is of method {' or '.join(_METHODS)}, which can take a network up; found "
+            f"{config.method.name}: leave it out."
+        )
+    return config

@@ -13,7 +13,7 @@ from faircl.deploy.adoption.source import Forward, Source
 from faircl.errors import UserError
 from faircl.models.checkpoint_keys import to_torchvision_keys
 from faircl.models.segmenter import IMAGENET_MEAN, IMAGENET_STD
-from faircl.models.weights import State
+from faircl.models.weights import State, load_modules
 
 _RATES = [12, 24, 36]
 _LAYER3 = {6: "resnet50", 23: "resnet101"}
@@ -68,11 +68,7 @@ def _forward(path: Path, backbone: str, state: State, classes: int, auxiliary: b
 
     build: Any = getattr(segmentation, f"deeplabv3_{backbone}")
     network = build(weights=None, weights_backbone=None, num_classes=classes, aux_loss=auxiliary)
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        found = " ".join(str(error).split())[:200]
-        raise UserError(f"torchvision's deeplabv3_{backbone} does not load {path}: {found}.") from None
+    load_modules({"": network}, state, source=str(path), label=f"torchvision's deeplabv3_{backbone}")
     network.eval()
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
 
