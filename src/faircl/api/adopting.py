@@ -42,25 +42,24 @@ def adopt(
     the folder ``images``. Old training data are not needed.
     """
     from faircl.deploy.adoption.checks import check_output, check_source
-    from faircl.progress import ConsoleReporter
 
     if data is not None and images is not None:
         raise UserError("Images are given twice, with labels (data) and without (images); give one of them.")
     if root is not None and data is None:
         raise UserError(f"The data in {root} are of no kind; say which with data (--data), such as folder.")
-    wanted: dict[str, Any] = {
-        "source": Path(source).expanduser(),
-        "out": Path(out).expanduser(),
-        "classes": classes,
-        "background": background,
-        "data": None if data is None else _data_settings(data, root),
-        "images": None if images is None else Path(images).expanduser(),
-        "model": model,
-        "overrides": as_overrides(settings),
-    }
-    check_output(wanted["out"])
-    check_source(wanted["source"])
-    return _adopt(wanted, reporter or ConsoleReporter())
+    path, place = Path(source).expanduser(), Path(out).expanduser()
+    check_output(place)
+    check_source(path)
+    labelled = None if data is None else _data_settings(data, root)
+    unlabelled = None if images is None else Path(images).expanduser()
+
+    from faircl.deploy.adoption.adopt import Wanted, adopt_network  # imports torch, which mistakes need not wait for
+    from faircl.progress import ConsoleReporter
+    from faircl.runs.run import load_run
+
+    wanted = Wanted(path, place, classes, background, labelled, unlabelled, model, as_overrides(settings))
+    adopt_network(wanted, reporter or ConsoleReporter())
+    return load_run(place)
 
 
 def _data_settings(data: str, root: str | Path | None) -> dict[str, Any]:
@@ -69,11 +68,3 @@ def _data_settings(data: str, root: str | Path | None) -> dict[str, Any]:
     if root is not None and "root" not in READERS.get(data).Config.model_fields:
         raise UserError(f"Data set '{data}' has no root, found root {root}; leave it out.")
     return {"name": data} | ({} if root is None else {"root": str(root)})
-
-
-def _adopt(wanted: dict[str, Any], reporter: Reporter) -> Run:
-    from faircl.deploy.adoption.adopt import Wanted, adopt_network
-    from faircl.runs.run import load_run
-
-    adopt_network(Wanted(**wanted), reporter)
-    return load_run(wanted["out"])

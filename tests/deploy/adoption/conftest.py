@@ -19,3 +19,15 @@ def deeplab(tmp_path_factory):
     made = make_deeplab("mobilenet_v3_large", 4, aux=True)
     torch.save(made.state_dict(), path)
     return path, made
+
+
+@pytest.fixture
+def page():
+    """Asked for by tests that read the report."""
+
+
+@pytest.fixture(autouse=True)
+def _no_report(request, monkeypatch):
+    """Leave the report out elsewhere: drawing its plots takes longer than the rest."""
+    if "page" not in request.fixturenames:
+        monkeypatch.setattr("faircl.deploy.adoption.run_files.write_run_page", lambda path: None)

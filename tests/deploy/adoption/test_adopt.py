@@ -58,6 +58,7 @@ def loaded(run):
     return folder, model, method
 
 
+@pytest.mark.usefixtures("page")
 def test_segformer_with_unlabelled_images(segformer, tmp_path):
     path, network = segformer
     reporter = Silent()

@@ -53,7 +53,7 @@ def test_sources(cli, out, tmp_path, segformer, tiny_run, deeplab):
     torch.save({k: v for k, v in state.items() if not k.startswith("backbone.16")}, text)
     assert "a backbone that is not known here" in refused(cli, out, text, NAMES)
     torch.save({k: v for k, v in state.items() if k != "backbone.0.0.weight"}, text)
-    assert "1 missing: backbone.0.0.weight" in refused(cli, out, text, NAMES)
+    assert "1 missing: backbone.features.0.0.weight" in refused(cli, out, text, NAMES)
     torch.save(state | {"classifier.4.bias": state["classifier.4.bias"] * float("nan")}, text)
     assert "are not finite" in refused(cli, out, text, NAMES)
 
@@ -129,6 +129,13 @@ def test_an_output_that_is_there(cli, tmp_path, deeplab, tiny_run):
         result = cli("adopt", deeplab[0], NAMES, "--out", place)
         assert (result.code, result.out) == (2, "")
         assert sentence in result.err
+
+
+def test_the_present_folder_is_no_output(cli, tmp_path, deeplab, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = cli("adopt", deeplab[0], NAMES, "--out", ".")
+    assert (result.code, result.out) == (2, "")
+    assert "choose a new one in it" in result.err
 
 
 def test_a_network_that_computes_something_else_is_refused(cli, out, deeplab, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from faircl.errors import UserError
@@ -26,6 +27,8 @@ def check_source(path: Path) -> None:
 
 def check_output(out: Path) -> None:
     """Raise a UserError if a run cannot be written to a path: something is there already."""
+    if os.path.abspath(out) == os.getcwd():  # it would be replaced
+        raise UserError("The output is the folder that the command runs in; choose a new one in it, as in --out run.")
     if out.is_dir():
         try:
             used = any(out.iterdir())
@@ -37,3 +40,6 @@ def check_output(out: Path) -> None:
             raise UserError(f"Output folder {out} is not empty; choose an empty or new folder with --out.")
     elif out.exists():
         raise UserError(f"Output {out} is a file; choose a folder with --out.")
+    parent = next(parent for parent in Path(os.path.abspath(out)).parents if os.path.exists(parent))
+    if not os.path.isdir(parent) or not os.access(parent, os.W_OK):
+        raise UserError(f"Cannot make the output folder {out} in {parent}; choose another with --out.")

@@ -37,6 +37,7 @@ def write_run(
 ) -> None:
     """Write the files of a run with one finished step, beside its place, and move it there."""
     check_output(out)
+    out = Path(os.path.abspath(out))
     part = out.with_name(f".{out.name}.part")
 
     def clean_up() -> None:
@@ -72,7 +73,7 @@ def source_facts(source: Source) -> dict[str, Any]:
         path = next(path / name for name in ("model.safetensors", "pytorch_model.bin") if (path / name).is_file())
     env = environment()
     return {
-        "source": source.path.name,
+        "source": os.path.basename(os.path.abspath(source.path)),
         "found": source.found,
         "library": source.library,
         "weights": path.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from contextlib import redirect_stderr
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -128,20 +129,23 @@ def _preprocessing(path: Path) -> tuple[Tensor, Tensor, tuple[str, ...]]:
 
 
 def _forward(path: Path, mean: Tensor, std: Tensor) -> Forward:
-    """Return transformers' own network as a function."""
-    from transformers import SegformerForSemanticSegmentation
+    """Return transformers' own network as a function; the network is read when it is first called."""
 
-    try:
-        with redirect_stderr(io.StringIO()):  # a bar of its own for less than a second
-            network: Any = SegformerForSemanticSegmentation.from_pretrained(
-                path, local_files_only=True, dtype=torch.float32
-            )
-    except Exception as error:  # transformers raises many different errors
-        raise UserError(f"transformers cannot load {path}: {' '.join(str(error).split())[:200]}.") from None
-    network.eval()
+    @cache
+    def network() -> Any:
+        from transformers import SegformerForSemanticSegmentation
+
+        try:
+            with redirect_stderr(io.StringIO()):  # a bar of its own for less than a second
+                read: Any = SegformerForSemanticSegmentation.from_pretrained(
+                    path, local_files_only=True, dtype=torch.float32
+                )
+        except Exception as error:  # transformers raises many different errors
+            raise UserError(f"transformers cannot load {path}: {' '.join(str(error).split())[:200]}.") from None
+        return read.eval()
 
     def forward(images: Tensor) -> Tensor:
-        logits: Tensor = network(pixel_values=(images - mean) / std).logits
+        logits: Tensor = network()(pixel_values=(images - mean) / std).logits
         return logits
 
     return forward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +64,21 @@ def _own_keys(state: State) -> State:
 
 
 def _forward(path: Path, backbone: str, state: State, classes: int, auxiliary: bool) -> Forward:
-    """Return torchvision's own network as a function."""
-    from torchvision.models import segmentation
+    """Return torchvision's own network as a function; the network is built when it is first called."""
 
-    build: Any = getattr(segmentation, f"deeplabv3_{backbone}")
-    network = build(weights=None, weights_backbone=None, num_classes=classes, aux_loss=auxiliary)
-    load_modules({"": network}, state, source=str(path), label=f"torchvision's deeplabv3_{backbone}")
-    network.eval()
+    @cache
+    def network() -> Any:
+        from torchvision.models import segmentation
+
+        build = getattr(segmentation, f"deeplabv3_{backbone}")
+        built = build(weights=None, weights_backbone=None, num_classes=classes, aux_loss=auxiliary)
+        load_modules({"": built}, state, source=str(path), label=f"torchvision's deeplabv3_{backbone}")
+        return built.eval()
+
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
 
     def forward(images: Tensor) -> Tensor:
-        logits: Tensor = network((images - mean) / std)["out"]
+        logits: Tensor = network()((images - mean) / std)["out"]
         return logits
 
     return forward
