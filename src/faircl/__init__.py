@@ -22,6 +22,7 @@ Run
     compare             put runs side by side; returns a Comparison
     load                load a step's network; returns a Predictor
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
+    adopt               make a network that was trained elsewhere the first step of a run
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
 Add classes to a trained model
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from faircl.api.adding import add_classes as add_classes
     from faircl.api.adding import undo as undo
     from faircl.api.adding import versions as versions
+    from faircl.api.adopting import adopt as adopt
     from faircl.api.comparing import Comparison as Comparison
     from faircl.api.comparing import compare as compare
     from faircl.api.configuring import load_config as load_config
@@ -155,6 +157,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "faircl.api.adding": ("add_classes", "undo", "versions"),
+    "faircl.api.adopting": ("adopt",),
     "faircl.api.comparing": ("Comparison", "compare"),
     "faircl.api.configuring": ("load_config",),
     "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),

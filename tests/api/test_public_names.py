@@ -17,6 +17,10 @@ FUNCTIONS = {
         "run, data=None, root=None, *, out=None, holdout=None, classes=None, same=None, labelled=None, complete=False, "
         "max_drop=3.0, max_class_drop=None, settings=None, resume=False, reporter=None"
     ),
+    "adopt": (
+        "source, out, *, classes=None, background=None, data=None, root=None, images=None, model=None, settings=None, "
+        "reporter=None"
+    ),
     "compare": "runs, names=None, out=None, *, anyway=False",
     "evaluate": ("run, step=None, root=None, convention=None, images=None, *, data=None, version=None, reporter=None"),
     "drop_classes": "run, names, out=None, *, reporter=None",

@@ -19,6 +19,9 @@ CASES = {
         {"name": "deeplabv3", "backbone": "resnet101", "stride": 8}, stride=8, blocks=33, pooled=True
     ),
     "deeplabv3-mobilenet": Case({"name": "deeplabv3", "backbone": "mobilenet_v2"}, stride=16, blocks=17, pooled=True),
+    "deeplabv3-mobilenetv3": Case(
+        {"name": "deeplabv3", "backbone": "mobilenet_v3_large"}, stride=16, blocks=15, pooled=True
+    ),
     "deeplabv3-mobilenet-stride8": Case(
         {"name": "deeplabv3", "backbone": "mobilenet_v2", "stride": 8}, stride=8, blocks=17, pooled=True
     ),

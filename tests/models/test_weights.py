@@ -3,6 +3,7 @@
 import pytest
 import timm
 import torch
+import torchvision
 import transformers
 from grids import grid
 from network_tester import images, make
@@ -63,6 +64,25 @@ def test_torchvision_segmentation_model_with_auxiliary_classifier(tmp_path):
     # Another head has another decoder: its backbone alone is loaded.
     other = loaded({"name": "deeplabv3", "backbone": "resnet50", "stride": 8, "head": "mib"}, path)
     torch.testing.assert_close(other(images()).stages, network(images()).stages)
+
+
+@torch.no_grad()
+def test_torchvision_mobilenet_v3(tmp_path):
+    torch.manual_seed(3)
+    config = {"name": "deeplabv3", "backbone": "mobilenet_v3_large", "rates": [12, 24, 36]}
+    whole = trained(segmentation.deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=4))
+    network = loaded(config, write(whole.state_dict(), tmp_path / "deeplab.pth"))
+    x = whole.backbone(normalised(images(), network))["out"]
+    torch.testing.assert_close(network(images()).stages[-1], x, rtol=1e-4, atol=1e-4)
+    for layer in list(whole.classifier)[:-1]:
+        x = layer(x)
+    torch.testing.assert_close(network(images()).embedding, x, rtol=1e-4, atol=1e-4)
+    classification = trained(torchvision.models.mobilenet_v3_large(weights=None, dilated=True))
+    network = loaded(config, write(classification.state_dict(), tmp_path / "imagenet.pth"))
+    expected = classification.features(normalised(images(), network))
+    torch.testing.assert_close(network(images()).stages[-1], expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="stride 16 only"):
+        make(config | {"stride": 8})
 
 
 @torch.no_grad()

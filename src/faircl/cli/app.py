@@ -15,7 +15,7 @@ import typer
 
 import faircl
 from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
-from faircl.cli.deploy import add_classes, classes, export, suggest, versions
+from faircl.cli.deploy import add_classes, adopt, classes, export, suggest, versions
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -37,6 +37,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command()(adopt.adopt)
 app.command()(compare.compare)
 app.command("add-classes")(add_classes.add_classes)
 app.add_typer(classes.app, name="classes")

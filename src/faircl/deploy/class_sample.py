@@ -9,6 +9,7 @@ from faircl.prototypes import sample_keys
 from faircl.seeding import torch_seed
 
 _HASH_BITS = 40
+_DOUBTFUL = 1 << 62
 _NO_KEY = torch.iinfo(torch.int64).max
 
 
@@ -23,6 +24,9 @@ class ClassSample:
     second: of 500 features of a class that 20 images show, each image gives 25. The result depends on the seed and on
     the order of the images, not on how they are batched.
 
+    Doubtful cells are put in order apart, and their keys lie above all others: they count for classes that have no
+    other cell.
+
     Shapes: rows (K, size, D); keys (K, size) int64, in order; places beyond the features of a class have the largest
     int64.
     """
@@ -35,19 +39,31 @@ class ClassSample:
 
     @property
     def filled(self) -> Tensor:
-        """Number of features of every class, (K,) int64."""
-        return (self.keys != _NO_KEY).sum(1)
+        """Number of features of every class, (K,) int64: the first of its rows."""
+        certain = (self.keys < _DOUBTFUL).sum(1)
+        return torch.where(certain > 0, certain, (self.keys != _NO_KEY).sum(1))
+
+    @property
+    def doubtful(self) -> Tensor:
+        """Whether a class has features of doubtful cells alone, (K,) bool."""
+        return (self.keys[:, 0] >= _DOUBTFUL) & (self.keys[:, 0] != _NO_KEY)
 
     @torch.no_grad()
-    def add(self, features: Tensor, labels: Tensor) -> None:
-        """Add images: features (B, D, h, w); labels (B, h, w) int64, those of K and above belong to no class."""
+    def add(self, features: Tensor, labels: Tensor, doubtful: Tensor | None = None) -> None:
+        """Add images: features (B, D, h, w); labels (B, h, w) int64, those of K and above belong to no class.
+
+        ``doubtful`` (B, h, w) bool marks cells that count only for classes without any other; None: none is.
+        """
         height, width = features.shape[-2:]
         draws = self._offset + self.images + torch.arange(len(features), device=features.device)
         self.images += len(features)
         cells = (labels.flatten() < self.classes).nonzero()[:, 0]
         label, image = labels.flatten()[cells], cells // (height * width)
         hashes = (sample_keys(draws, height, width)[cells] >> (64 - _HASH_BITS)) + (1 << (_HASH_BITS - 1))
-        keys = (_places(image * self.classes + label, hashes) << _HASH_BITS) + hashes
+        doubt = torch.zeros_like(label) if doubtful is None else doubtful.flatten()[cells].long()
+        groups = 2 * (image * self.classes + label) + doubt
+        places = _places(groups, hashes).clamp_max(self.size)  # cells further back are never kept
+        keys = doubt * _DOUBTFUL + (places << _HASH_BITS) + hashes
         found, chosen = self._smallest(label, keys)
         maps = features.flatten(2)
         pixels = cells[chosen] if len(cells) else chosen

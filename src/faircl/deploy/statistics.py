@@ -12,24 +12,30 @@ import torch
 from torch import Tensor
 
 from faircl.deploy.class_sample import ClassSample
-from faircl.labels import IGNORE, UNLABELLED
+from faircl.engine.evaluate import evaluation_mode
+from faircl.labels import UNLABELLED
 from faircl.losses.soft_cross_entropy import marked_pixels
 from faircl.methods.faircl import FairCL
 from faircl.methods.faircl.take_up import take_up
 from faircl.methods.feature_grid import to_stride
-from faircl.models.segmenter import Segmenter, SegOutput
+from faircl.models.segmenter import Segmenter
 from faircl.precision import at_least_float32
 
 CONFIDENCE = 0.5
-"""Probability above which a predicted cell gives a feature: the class is likelier than all others together."""
+"""Probability above which a prediction is certain: the class is likelier than all others together."""
 FLOOR = 1e-3
 """Part of the class distribution that is shared out evenly, so that no class has p = 0."""
 
 
 class ClassDescription(NamedTuple):
-    """What was found: per class the features drawn (K,) and the pixels, labelled or expected, (K,); the images."""
+    """What was found.
+
+    Shapes: features (K,), those drawn of each class; doubtful (K,) bool, whether they are of doubtful cells alone;
+    pixels (K,), labelled or expected. ``images`` were looked at.
+    """
 
     features: Tensor
+    doubtful: Tensor
     pixels: Tensor
     images: int
 
@@ -50,8 +56,9 @@ def describe_classes(
     different batches may differ in size.
 
     - Features: at labelled cells (nearest label at network stride) and at unlabelled ones whose most probable class has
-      a probability above ``confidence``; up to ``queue`` per class, drawn evenly from the images (`ClassSample`). The
-      method keeps up to ``replay`` of them, and their mean as the prototype.
+      a probability above ``confidence``; for a class that has no such cell, at those below. Up to ``queue`` per class,
+      drawn evenly from the images (`ClassSample`). The method keeps up to ``replay`` of them, and as the prototype the
+      mean of all.
     - Class distribution: p_c = (1 − ε)·n_c / Σ n + ε / K with ε = 0.001, n_c the labelled pixels of c, and of
       unlabelled ones the sum of the network's probabilities of c. Without any pixel p is uniform.
 
@@ -64,18 +71,14 @@ def describe_classes(
     classes, like = network.classifier.classes, network.mean
     sample = ClassSample(classes, method.config.queue, method.bank.width, like, seed)
     pixels = torch.zeros(classes, dtype=torch.float64, device=like.device)
-    training = network.training
-    network.eval()
-    try:
+    with evaluation_mode(network):
         for images, labels in batches:
             pixels += _add_batch(method, network, sample, images, labels, confidence)
-    finally:
-        network.train(training)
     total = pixels.sum().clamp_min(torch.finfo(pixels.dtype).tiny)
     share = (1 - FLOOR) * pixels / total + FLOOR / classes if pixels.any() else torch.full_like(pixels, 1 / classes)
     method.to(like.device)
     take_up(method, sample.rows, sample.filled, share, round(pixels.sum().item()), background)
-    return ClassDescription(sample.filled, pixels, sample.images)
+    return ClassDescription(sample.filled, sample.doubtful, pixels, sample.images)
 
 
 @torch.no_grad()
@@ -87,23 +90,24 @@ def _add_batch(
     if labels is None:
         labels = torch.full((len(images), *images.shape[-2:]), UNLABELLED)
     labels = labels.to(network.mean.device).long()
-    features = method.features_of(out)
-    sample.add(features, _cell_labels(out, labels, features.shape[-2:], confidence))
-    return _pixels(out, labels)
+    features, probabilities = method.features_of(out), at_least_float32(out.logits).softmax(1)
+    sample.add(features, *_cell_labels(probabilities, labels, features.shape[-2:], confidence))
+    return _pixels(probabilities, labels)
 
 
-def _cell_labels(out: SegOutput, labels: Tensor, size: torch.Size, confidence: float) -> Tensor:
-    """Return labels (B, h, w) of the cells of a feature map: given or predicted; IGNORE where neither is certain."""
-    probability, predicted = at_least_float32(out.logits).softmax(1).max(1)
-    predicted = to_stride(predicted.masked_fill(probability <= confidence, IGNORE), size)
+def _cell_labels(probabilities: Tensor, labels: Tensor, size: torch.Size, confidence: float) -> tuple[Tensor, Tensor]:
+    """Return labels (B, h, w) of the cells of a feature map, given or predicted, and which are doubtful (B, h, w)."""
+    largest, predicted = probabilities.max(1)
     given = to_stride(labels, size)
-    return predicted.where(given == UNLABELLED, given)
+    unlabelled = given == UNLABELLED
+    doubtful = unlabelled & to_stride((largest <= confidence).long(), size).bool()
+    return to_stride(predicted, size).where(unlabelled, given), doubtful
 
 
-def _pixels(out: SegOutput, labels: Tensor) -> Tensor:
+def _pixels(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Count labelled pixels, and sum the network's probabilities over unlabelled ones: (K,) float64."""
-    classes = out.logits.shape[1]
+    classes, height, width = probabilities.shape[1:]
     counted = torch.bincount(labels[labels < classes], minlength=classes).double()
-    cells = marked_pixels(labels == UNLABELLED, (out.logits.shape[-2], out.logits.shape[-1]))
-    probabilities = at_least_float32(out.logits).softmax(1).double()
-    return counted + (probabilities * cells[:, None]).sum((0, 2, 3))
+    cells = marked_pixels(labels == UNLABELLED, (height, width)).to(probabilities)
+    expected = probabilities.flatten(2) @ cells.flatten(1)[:, :, None]
+    return counted + expected.double().sum((0, 2))

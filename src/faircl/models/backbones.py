@@ -1,4 +1,4 @@
-"""torchvision's ResNets and MobileNetV2 as backbones of four stages, dilated to output stride 8 or 16."""
+"""torchvision's ResNets and MobileNets as backbones of four stages, dilated to output stride 8 or 16."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import torchvision
 from torch import Tensor, nn
-from torchvision.models.mobilenetv2 import InvertedResidual
+from torchvision.models import mobilenetv2, mobilenetv3
 
-BackboneName = Literal["resnet50", "resnet101", "mobilenet_v2"]
+BackboneName = Literal["resnet50", "resnet101", "mobilenet_v2", "mobilenet_v3_large"]
 Block = Literal["v1.5", "v1"]
 
 
@@ -97,9 +97,41 @@ class MobileNetV2(nn.Module):
 
     def blocks(self) -> Iterator[nn.Module]:
         """Yield the inverted residual blocks."""
-        return (layer for layer in self.features if isinstance(layer, InvertedResidual))
+        return (layer for layer in self.features if isinstance(layer, mobilenetv2.InvertedResidual))
 
 
-def make_backbone(name: BackboneName, stride: Literal[8, 16], block: Block) -> ResNet | MobileNetV2:
-    """Return a backbone with random weights."""
+class MobileNetV3(nn.Module):
+    """MobileNetV3-Large as torchvision's DeepLabV3 has it, with its 960-wide last convolution; names are torchvision's.
+
+    Shapes: image (B, 3, H, W) to stages of 24, 40, 112 and 960 channels at strides 4, 8, 16 and 16.
+    """
+
+    widths = (24, 40, 112, 960)
+    stage_ends = (3, 6, 12, 16)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = torchvision.models.mobilenet_v3_large(weights=None, dilated=True).features
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return the four stages."""
+        x, stages = image, []
+        for index, layer in enumerate(self.features):
+            x = layer(x)
+            if index in self.stage_ends:
+                stages.append(x)
+        return tuple(stages)
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """Yield the inverted residual blocks."""
+        return (layer for layer in self.features if isinstance(layer, mobilenetv3.InvertedResidual))
+
+
+Backbone = ResNet | MobileNetV2 | MobileNetV3
+
+
+def make_backbone(name: BackboneName, stride: Literal[8, 16], block: Block) -> Backbone:
+    """Return a backbone with random weights; MobileNetV3 has stride 16 alone."""
+    if name == "mobilenet_v3_large":
+        return MobileNetV3()
     return MobileNetV2(stride) if name == "mobilenet_v2" else ResNet(name, stride, block)

@@ -29,11 +29,16 @@ def rename_keys(state: State, table: Table) -> State:
     return {renamed(key): value for key, value in state.items()}
 
 
-# ResNet and MobileNetV2: to torchvision's keys
+# ResNet and MobileNets: to torchvision's keys
 
 
 def to_torchvision_keys(state: State) -> State:
-    """Return the state of a ResNet or MobileNetV2 with torchvision's keys, which timm's ResNets have already."""
+    """Return the state of a ResNet or MobileNet with torchvision's keys, which timm's ResNets have already.
+
+    torchvision's segmentation networks number the layers of MobileNetV3 without the ``features`` of its classifier.
+    """
+    if "backbone.16.0.weight" in state:
+        return rename_keys(state, ((r"backbone\.(\d+)\.", r"backbone.features.\1."),))
     if any(re.match(r"(resnet\.)?embedder\.embedder\.", key) for key in state):
         return rename_keys(state, _HF_RESNET)
     if "blocks.0.0.conv_dw.weight" in state:

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from faircl.errors import UserError
 from faircl.models.aspp import WIDTH, DeepLabHead, DeepLabPlusHead, MiBHead
-from faircl.models.backbones import BackboneName, Block, MobileNetV2, ResNet, make_backbone
+from faircl.models.backbones import Backbone, BackboneName, Block, ResNet, make_backbone
 from faircl.models.checkpoint_keys import to_torchvision_keys
+from faircl.models.run_weights import load_run_step
 from faircl.models.segmenter import Segmenter
 from faircl.models.weights import WeightsConfig, initial_state, load_modules
 
 Rate = Annotated[int, Field(ge=1)]
-_IGNORED = re.compile(r"fc\.|features\.18\.|aux_classifier\.|classifier\.(1\.|4\.|weight|bias)")
+_IGNORED = re.compile(r"fc\.|features\.18\.|aux_classifier\.|classifier\.((0\.)?(weight|bias)|1\.|3\.|4\.)")
 """Keys of torchvision networks that have no counterpart here: classifiers and layers used by them only."""
 
 
@@ -25,7 +26,7 @@ class DeepLabV3PlusConfig(WeightsConfig):
     """Hyper-parameters of DeepLabV3+."""
 
     name: str = "deeplabv3plus"
-    backbone: BackboneName = Field("resnet101", description="resnet50, resnet101 or mobilenet_v2")
+    backbone: BackboneName = Field("resnet101", description="resnet50, resnet101, mobilenet_v2 or mobilenet_v3_large")
     stride: Literal[8, 16] = Field(16, description="output stride of the backbone")
     rates: tuple[Rate, Rate, Rate] | None = Field(
         None, description="dilation rates of ASPP; unset: 6, 12, 18 at stride 16 and twice that at stride 8"
@@ -36,8 +37,10 @@ class DeepLabV3PlusConfig(WeightsConfig):
 
     @model_validator(mode="after")
     def _check_block_type(self) -> Self:
-        if self.block == "v1" and self.backbone == "mobilenet_v2":
-            raise ValueError("block v1 is for ResNets only; leave model.block out with mobilenet_v2")
+        if self.block == "v1" and self.backbone.startswith("mobilenet"):
+            raise ValueError(f"block v1 is for ResNets only; leave model.block out with {self.backbone}")
+        if self.stride == 8 and self.backbone == "mobilenet_v3_large":
+            raise ValueError("mobilenet_v3_large has stride 16 only; leave model.stride out")
         return self
 
     def dilation_rates(self) -> Sequence[int]:
@@ -57,9 +60,9 @@ class DeepLabV3Config(DeepLabV3PlusConfig):
 class _DeepLab(Segmenter):
     """Base of DeepLabV3 and DeepLabV3+: backbone, weights, blocks."""
 
-    backbone: ResNet | MobileNetV2
+    backbone: Backbone
 
-    def __init__(self, config: DeepLabV3PlusConfig, decoder: nn.Module, backbone: ResNet | MobileNetV2) -> None:
+    def __init__(self, config: DeepLabV3PlusConfig, decoder: nn.Module, backbone: Backbone) -> None:
         super().__init__(backbone, decoder, embedding_width=WIDTH, stage_widths=backbone.widths)
         self.config = config
 
@@ -70,6 +73,9 @@ class _DeepLab(Segmenter):
     def load_pretrained(self) -> None:
         """Load torchvision's ImageNet weights, or a file with weights of a backbone or of torchvision's DeepLabV3."""
         name = self.config.backbone
+        label = f"network '{self.name}' with {name}"
+        if load_run_step(self, self.config.weights, label):
+            return
         state = initial_state(self.config, f"torchvision's {name}", lambda: _imagenet_state(name), to_torchvision_keys)
         if state is None:
             return
@@ -80,7 +86,6 @@ class _DeepLab(Segmenter):
             modules["classifier."] = self.decoder
         elif decoder:  # of a head that this network does not have
             state = {key: value for key, value in state.items() if key not in decoder}
-        label = f"network '{self.name}' with {name}"
         load_modules(modules, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
 
@@ -89,7 +94,7 @@ class DeepLabV3(_DeepLab):
 
     Config = DeepLabV3Config
     name = "deeplabv3"
-    summary = "DeepLabV3 on ResNet-50, ResNet-101 or MobileNetV2, stride 8 or 16, 256-wide embedding"
+    summary = "DeepLabV3 on ResNet-50, ResNet-101 or a MobileNet, stride 8 or 16, 256-wide embedding"
 
     def __init__(self, config: DeepLabV3Config) -> None:
         backbone = make_backbone(config.backbone, config.stride, config.block)

@@ -16,6 +16,7 @@ from faircl.models.checkpoint_keys import decoder_to_transformers_keys, to_segfo
 from faircl.models.checkpointing import without_checkpointing
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.resize import at_least, resize
+from faircl.models.run_weights import load_run_step
 from faircl.models.segmenter import Segmenter
 from faircl.models.stochastic_depth import replace_stochastic_depth
 from faircl.models.weights import State, WeightsConfig, initial_state, load_modules
@@ -90,6 +91,9 @@ class SegFormer(Segmenter):
     def load_pretrained(self) -> None:
         """Load the encoder, and the decoder if the file has one that fits."""
         variant = self.config.variant
+        label = f"network '{self.name}' {variant}"
+        if load_run_step(self, self.config.weights, label):
+            return
         state = initial_state(self.config, f"nvidia/mit-{variant}", lambda: _imagenet_state(variant), to_segformer_keys)
         if state is None:
             return
@@ -98,7 +102,6 @@ class SegFormer(Segmenter):
             state = {key: value for key, value in state.items() if not key.startswith("decoder.")}
         elif "decoder.fuse.weight" in state:
             modules["decoder."] = self.decoder
-        label = f"network '{self.name}' {variant}"
         load_modules(modules, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
     def export_state_dict(self) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from faircl.errors import UserError, did_you_mean
 from faircl.hub import hub_or_cache
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.resize import at_least, same_size
+from faircl.models.run_weights import load_run_step
 from faircl.models.segmenter import Segmenter
 from faircl.models.weights import State, WeightsConfig, initial_state, load_modules
 
@@ -73,11 +73,12 @@ class Timm(TimmNetwork):
                 state: State = FeatureMaps(name, pretrained=True).net.state_dict()
             return state
 
+        label = f"network '{self.name}' with {name}"
+        if load_run_step(self, self.config.weights, label):
+            return
         state = initial_state(self.config, f"timm's {name}", download, self._to_feature_keys)
         if state is not None:
-            match_nothing = re.compile(r"(?!)")
-            label = f"network '{self.name}' with {name}"
-            load_modules({"": self.backbone.net}, state, source=self.config.weights, label=label, ignored=match_nothing)
+            load_modules({"": self.backbone.net}, state, source=self.config.weights, label=label)
 
     def _to_feature_keys(self, state: State) -> State:
         """Rename keys of a whole model to those of its feature extractor; drop keys that only the classifier needs."""

@@ -17,6 +17,7 @@ from faircl.errors import UserError
 from faircl.hub import hub_or_cache
 from faircl.models.checkpoint_keys import to_timm_vit_keys
 from faircl.models.checkpointing import without_checkpointing
+from faircl.models.run_weights import load_run_step
 from faircl.models.timm_backbone import (
     TimmConfig,
     TimmNetwork,
@@ -71,9 +72,11 @@ class ViT(TimmNetwork):
                 state: State = PatchFeatures(name, layers, pretrained=True).net.state_dict()
             return state
 
+        label = f"network '{self.name}' with {name}"
+        if load_run_step(self, self.config.weights, label):
+            return
         state = initial_state(self.config, f"timm's {name}", download, self._convert_keys)
         if state is not None:
-            label = f"network '{self.name}' with {name}"
             load_modules({"": self.backbone.net}, state, source=self.config.weights, label=label, ignored=_IGNORED)
 
     def _convert_keys(self, state: State) -> State:

@@ -1,5 +1,7 @@
 """Initial weights of a network: none, a download by the network's library, or a local file.
 
+Those of a run's step are in ``faircl.models.run_weights``.
+
 Weights that cannot be read or do not fit the network raise ``UserError``.
 """
 
@@ -26,6 +28,8 @@ from faircl.models.segmenter import ModelConfig
 State = dict[str, Tensor]
 
 _FROM_LIBRARY = ("imagenet", "pretrained")
+RESERVED = ("none", *_FROM_LIBRARY)
+"""Values of ``weights`` that are not paths."""
 _STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model", "teacher", "net")
 """Keys under which checkpoints of training scripts store the state dict."""
 
@@ -35,8 +39,8 @@ class WeightsConfig(ModelConfig):
 
     weights: Annotated[str, Effect.FIRST_STEP] = Field(
         "none",
-        description="starting weights: none, imagenet or pretrained (downloaded by the network's library), or a "
-        ".safetensors or .pth file",
+        description="starting weights: none, imagenet or pretrained (downloaded by the network's library), a "
+        ".safetensors or .pth file, or a run or one of its steps",
     )
 
     @property
@@ -101,8 +105,8 @@ def _find_file(source: str) -> Path:
         found = path.is_file()
     if not found:
         raise UserError(
-            f"There are no weights at {path}; expected none, imagenet, pretrained, or a .safetensors or .pth file as "
-            "model.weights."
+            f"There are no weights at {path}; expected none, imagenet, pretrained, a .safetensors or .pth file, or a "
+            "run or one of its steps as model.weights."
         )
     return path
 
@@ -138,8 +142,17 @@ def _state_dict(loaded: Any, path: Path) -> State:
     return state
 
 
+NOTHING = re.compile(r"(?!)")
+"""Matches no key."""
+
+
 def load_modules(
-    modules: Mapping[str, nn.Module], state: State, *, source: str, label: str, ignored: re.Pattern[str]
+    modules: Mapping[str, nn.Module],
+    state: State,
+    *,
+    source: str,
+    label: str,
+    ignored: re.Pattern[str] = NOTHING,
 ) -> None:
     """Load a state dict into modules; raise ``UserError`` with all missing, unexpected and misshapen keys.
 

@@ -97,10 +97,11 @@ def write_comparison_page(out_dir: Path, runs: Sequence[tuple[str, Path]], table
 def run_summary(run: Run) -> str:
     """Return the result of a run in a few sentences."""
     final, groups = run.final, run.final.groups
-    text = [
-        f"On {run.task}, {run.method} with {run.model}, trained in {_count(len(run.steps), 'step')}, segments "
-        f"{_count(len(final.classes), 'class', 'classes')} with a mean IoU of {_percent(groups['all'].miou)}"
-    ]
+    made = f"adopted from {run.adopted}" if run.adopted else f"trained in {_count(len(run.steps), 'step')}"
+    known = f"{run.method} with {run.model}, {made}, segments {_count(len(final.classes), 'class', 'classes')}"
+    if run.adopted and not any(c.pixels for c in final.classes):
+        return f"{known}. It was not evaluated: no labelled images were given."
+    text = [f"On {run.task}, {known} with a mean IoU of {_percent(groups['all'].miou)}"]
     if not math.isnan(groups["old"].miou) and not math.isnan(groups["new"].miou):
         text[0] += f": {_percent(groups['old'].miou)} on the old classes, {_percent(groups['new'].miou)} on the new"
     if final.worst and final.best and final.worst is not final.best:

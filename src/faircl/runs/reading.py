@@ -22,6 +22,8 @@ CONFIG, SCENARIO, METRICS, ENVIRONMENT = "config.yaml", "scenario.json", "metric
 DATA = "data.json"
 EXPORTED_RUN = "faircl"
 """Folder of the run inside a folder that was exported for the Hugging Face hub."""
+ADOPTED = "adopted.json"
+"""What the first step was made from, in a run whose network was trained elsewhere."""
 Record = dict[str, Any]
 """A line of metrics.jsonl: ``kind`` is ``train``, ``validation`` or ``eval``, ``step`` the number of its step."""
 

@@ -15,6 +15,7 @@ from faircl.errors import UserError
 from faircl.metrics import StepMetrics, average_over_steps
 from faircl.runs.folder import RunFolder
 from faircl.runs.reading import (
+    ADOPTED,
     CONFIG,
     ENVIRONMENT,
     METRICS,
@@ -59,6 +60,11 @@ class Run:
     def scenario(self) -> Scenario:
         """Classes and images of every step."""
         return RunFolder(self.folder).load_scenario()
+
+    @cached_property
+    def adopted(self) -> str:
+        """What the network was when it was taken up from elsewhere; empty if it was trained from the first step."""
+        return str(_optional_json(self.folder / ADOPTED).get("found", ""))
 
     @property
     def final(self) -> StepMetrics:

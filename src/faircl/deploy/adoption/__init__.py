@@ -1,0 +1,1 @@
+"""Adoption: a network that was trained elsewhere becomes the first step of a run."""

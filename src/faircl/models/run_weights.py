@@ -1,0 +1,63 @@
+"""Weights of a run's step as the start of another run: backbone and decoder, without the classifier."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from faircl.checksums import CHECKSUMS, damaged_file
+from faircl.errors import UserError
+from faircl.models.segmenter import Segmenter
+from faircl.models.weights import RESERVED, load_modules, read_weights
+
+_WEIGHTS, _ABOUT = "model.safetensors", "model.json"
+_CLASSIFIER = re.compile(r"classifier\.")
+
+
+def load_run_step(network: Segmenter, weights: str, label: str) -> bool:
+    """Load backbone and decoder of the step that ``weights`` names; False if it names no run and no step.
+
+    ``label`` names the network in errors.
+    """
+    step = find_step(weights)
+    if step is None:
+        return False
+    if damaged_file(step, (_WEIGHTS,)):
+        raise UserError(
+            f"{step / _WEIGHTS} is damaged: it does not have the sha256 in {step / CHECKSUMS}; restore it from a copy."
+        )
+    modules = {"backbone.": network.backbone, "decoder.": network.decoder}
+    state = read_weights(str(step / _WEIGHTS))
+    load_modules(modules, state, source=str(step), label=label, ignored=_CLASSIFIER)
+    return True
+
+
+def find_step(weights: str) -> Path | None:
+    """Return the folder of a step: the one named, or the last finished one of a run; None if it is neither."""
+    if weights in RESERVED:
+        return None
+    with suppress(OSError, RuntimeError):  # too long names, home folders of unknown users
+        path = Path(weights).expanduser()
+        if path.name == _WEIGHTS and path.is_file():
+            path = path.parent
+        if (path / _WEIGHTS).is_file() and (path / _ABOUT).is_file():
+            return path
+        if (path / "config.yaml").is_file() and not (path / _WEIGHTS).is_file():
+            return _last_step(path)
+    return None
+
+
+def _last_step(run: Path) -> Path:
+    """Return the last step whose evaluation is recorded: such a step is finished."""
+    try:
+        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        evaluated = sum(json.loads(line)["kind"] == "eval" for line in lines if line)
+    except (OSError, ValueError, KeyError, TypeError):
+        evaluated = 0
+    steps = [run / "steps" / f"{step:02d}" for step in range(evaluated)]
+    found = [step for step in steps if (step / _WEIGHTS).is_file()]
+    if not found:
+        raise UserError(f"The run {run} has no finished step whose weights could be taken; let it finish its first.")
+    return found[-1]
