@@ -11,19 +11,23 @@ from numpy.typing import NDArray
 from faircl.data.label_index import LabelIndex
 from faircl.data.sample import Classes, Sample, SegmentationData
 from faircl.deploy.matching import Matching, apply_matching
-from faircl.labels import Mask
+from faircl.labels import BACKGROUND, Mask
 
 TRAIN, TEST = "train", "test"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A split of a data set, the ids of some of its images, and the table from its mask values to a model's ids."""
+    """A split of a data set, the ids of some of its images, and the table from its mask values to a model's ids.
+
+    ``unlabelled`` is what the table gives to pixels of no class.
+    """
 
     data: SegmentationData
     split: str
     ids: tuple[str, ...]
     table: NDArray[np.uint16]
+    unlabelled: int = BACKGROUND
 
 
 class MatchedData:

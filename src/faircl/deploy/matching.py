@@ -66,15 +66,17 @@ class Matching:
     def table(self, source: Classes, rest: int | None = None) -> NDArray[np.uint16]:
         """Return the model's id of every value of a mask of the data, (65536,) uint16.
 
-        Background and classes that are left out become ``rest``: by default the model's background or, without one,
-        the value of unlabelled pixels.
+        Background and classes that are left out become ``rest``, by default ``unlabelled``.
         """
-        size = len(self.classes.names)
-        if rest is None:
-            rest = BACKGROUND if self.classes.background else unlabelled_value(size)
+        rest = self.unlabelled if rest is None else rest
         table = np.full(65536, self.ignore, np.uint16)
         table[: len(source.names)] = [rest if id is None else id for id in self.ids]
         return table
+
+    @property
+    def unlabelled(self) -> int:
+        """The value of pixels of no class in masks of the model's classes: background, or one of its own."""
+        return BACKGROUND if self.classes.background else unlabelled_value(len(self.classes.names))
 
     @property
     def ignore(self) -> int:

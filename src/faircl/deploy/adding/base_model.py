@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from faircl.config.run import RunConfig
 from faircl.deploy.adding.added_step import Base
 from faircl.deploy.matched_data import Source
+from faircl.deploy.matching import Known
 from faircl.deploy.statistics import describe_classes
 from faircl.engine.make_method import make_method
 from faircl.engine.network import build_model, move_to_device
 from faircl.errors import UserError
+from faircl.labels import IGNORE, UNLABELLED, ignore_value
 from faircl.methods.base import Method
 from faircl.methods.faircl import FairCL
 from faircl.models.segmenter import Segmenter
@@ -43,12 +46,23 @@ def load_base(
     if not base.keeps_features:
         assert isinstance(method, FairCL), "added_config goes on with FairCL"
         with reporter.task("class statistics by the model's predictions", len(source.ids)) as task:
-            describe_classes(method, network, _images(source, task.advance), background=base.scenario.background)
+            batches = _batches(source, base.known, task.advance)
+            describe_classes(method, network, batches, background=base.scenario.background)
     return network, method
 
 
-def _images(source: Source, advance: Callable[[], None]) -> Iterator[tuple[Tensor, None]]:
-    """Yield every image (1, 3, H, W) uint8, without labels."""
+def _batches(source: Source, known: Known, advance: Callable[[], None]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield every image (1, 3, H, W) uint8 and its labels (1, H, W): channels of known classes where they are labelled.
+
+    Pixels of new classes are ignored, since the model's predictions for them are wrong; the others are unlabelled.
+    """
+    table = np.full(65536, IGNORE, np.int64)
+    table[source.unlabelled] = UNLABELLED
+    first = int(known.classes.background)
+    table[list(known.foreground)] = range(first, first + len(known.foreground))
     for id in source.ids:
-        yield torch.from_numpy(source.data.read(source.split, id).image).permute(2, 0, 1)[None], None
+        sample = source.data.read(source.split, id)
+        image = torch.from_numpy(sample.image).permute(2, 0, 1)[None]
+        labels = np.where(sample.mask == ignore_value(sample.mask), IGNORE, table[source.table[sample.mask]])
+        yield image, torch.from_numpy(labels)[None]
         advance()

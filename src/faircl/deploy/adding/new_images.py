@@ -37,7 +37,9 @@ class NewImages:
     @property
     def source(self) -> Source:
         """The images as training images of the model."""
-        return Source(self.data, self.reader.train, self.images, self.matching.table(self.data.classes))
+        matching = self.matching
+        table = matching.table(self.data.classes)
+        return Source(self.data, self.reader.train, self.images, table, matching.unlabelled)
 
     def label_index(self) -> LabelIndex:
         """Return the pixels of the images by the model's ids."""
