@@ -22,8 +22,9 @@ from faircl.deploy.unknown_calibration import Calibration
 from faircl.deploy.unknown_features import (
     FeatureScore,
     Mahalanobis,
+    MeanAngle,
+    MeanDistance,
     NearestFeatures,
-    PrototypeAngle,
     PrototypeDistance,
     RelativeMahalanobis,
 )
@@ -38,13 +39,14 @@ _LOGITS: dict[str, Callable[[Tensor, bool], Tensor]] = {
 }
 _FEATURES: dict[str, Callable[[KnownFeatures], FeatureScore]] = {
     "prototype": PrototypeDistance,
-    "prototype-angle": PrototypeAngle,
+    "class-mean": MeanDistance,
+    "class-mean-angle": MeanAngle,
     "mahalanobis": Mahalanobis,
     "relative-mahalanobis": RelativeMahalanobis,
     "nearest": NearestFeatures,
 }
 _COMBINED = {
-    "prototype-angle+entropy": ("prototype-angle", "entropy"),
+    "mahalanobis+entropy": ("mahalanobis", "entropy"),
     "relative-mahalanobis+entropy": ("relative-mahalanobis", "entropy"),
     "nearest+entropy": ("nearest", "entropy"),
 }
@@ -52,7 +54,7 @@ LOGIT_SCORES: tuple[str, ...] = tuple(_LOGITS)
 """Scores that need no remembered features."""
 SCORES: tuple[str, ...] = (*_LOGITS, *_FEATURES, *_COMBINED)
 """Names of all scores."""
-DEFAULT: str = "nearest+entropy"
+DEFAULT: str = "relative-mahalanobis+entropy"
 """The best on average over the data sets of benchmarks/unknown.py."""
 DEFAULT_WITHOUT_FEATURES: str = "entropy"
 """The best among the scores of the logits there."""
@@ -148,7 +150,8 @@ def _of_features(name: str, known: KnownFeatures, network: Segmenter, background
     shares = [Calibration.of(values) for values in known_raw]
 
     def both(of_features: Tensor, of_logits: Tensor) -> Tensor:
-        return shares[0](of_features) + shares[1](of_logits)
+        """−log(1 − u_1) − log(1 − u_2), Fisher's way to combine two shares u."""
+        return shares[0].surprise(of_features) + shares[1].surprise(of_logits)
 
     share = Calibration.of(both(*known_raw))
     return lambda features, logits: share(both(raw(features), formula(logits, background)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -53,3 +54,9 @@ class Calibration:
         under = (_LOW / 100) / (1 + (q[0] - scores).clamp_min(0) / below)
         over = 1 - (1 - _HIGH / 100) / (1 + (scores - q[-1]).clamp_min(0) / above)
         return torch.where(scores < q[0], under, torch.where(scores > q[-1], over, middle))
+
+    def surprise(self, scores: Tensor) -> Tensor:
+        """Return −log(1 − u(s)), exact also where u(s) rounds to 1."""
+        beyond = (scores - self.percentiles[-1]).clamp_min(0) / self.tails[1]
+        inside = -torch.log1p(-self(scores).clamp_max(_HIGH / 100))
+        return torch.where(beyond > 0, beyond.log1p() - math.log(1 - _HIGH / 100), inside)

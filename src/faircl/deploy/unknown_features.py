@@ -42,28 +42,38 @@ def squared_distances(rows: Tensor, centres: Tensor) -> Tensor:
 
 
 class PrototypeDistance:
-    """min_c ‖f − p_c‖ / σ_c, where σ_c² is the mean of ‖x − p_c‖² over the remembered features x of class c."""
+    """min_c ‖f − p_c‖ / σ_c, where σ_c² is the mean of ‖x − p_c‖² over the remembered features x of class c.
 
-    def __init__(self, known: KnownFeatures) -> None:
-        self.known = known
-        own = (known.features - known.prototypes[known.classes]).square().sum(1)
+    The centres p_c are FairCL's prototypes, or others of the same shape (K, D).
+    """
+
+    def __init__(self, known: KnownFeatures, centres: Tensor | None = None) -> None:
+        self.known, self.centres = known, known.prototypes if centres is None else centres
+        own = (known.features - self.centres[known.classes]).square().sum(1)
         self.spread = known.class_means(own).clamp_min(torch.finfo(own.dtype).tiny)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Score rows."""
-        return (squared_distances(rows, self.known.prototypes) / self.spread).amin(1).sqrt()
+        return (squared_distances(rows, self.centres) / self.spread).amin(1).sqrt()
 
     def of_known(self) -> Tensor:
         """Score the remembered features."""
         return self(self.known.features)
 
 
-class PrototypeAngle(PrototypeDistance):
-    """The same of unit vectors: min_c ‖f/‖f‖ − p_c/‖p_c‖‖ / σ_c, so that angles count and lengths do not."""
+class MeanDistance(PrototypeDistance):
+    """The same with the means μ_c of the remembered features as centres: they do not lag behind the network."""
 
     def __init__(self, known: KnownFeatures) -> None:
-        features, prototypes = F.normalize(known.features, dim=1), F.normalize(known.prototypes, dim=1)
-        super().__init__(replace(known, features=features, prototypes=prototypes))
+        super().__init__(known, known.class_means(known.features))
+
+
+class MeanAngle(PrototypeDistance):
+    """The same of unit vectors: min_c ‖f/‖f‖ − μ_c/‖μ_c‖‖ / σ_c, so that angles count and lengths do not."""
+
+    def __init__(self, known: KnownFeatures) -> None:
+        unit = replace(known, features=F.normalize(known.features, dim=1))
+        super().__init__(unit, F.normalize(known.class_means(known.features), dim=1))
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Score rows."""
