@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from faircl.errors import UserError
 from faircl.progress import Reporter
 from faircl.readers.write_folder import write_folder
 from unknown_runs.cases import Case, open_data, training_settings
@@ -24,6 +25,9 @@ def train(case: Case, out: Path, camvid: Path | None, weights: Path | None, seed
     if (run / "steps" / "00").exists():
         return run
     flags = [word for setting in settings for word in ("--set", setting)]
-    words = ["train", RECIPES[case.source], "--out", str(run), "--seed", str(seed), *flags]
-    subprocess.run([sys.executable, "-m", "faircl", *words], check=True)
+    words = [RECIPES[case.source], "--out", str(run), "--seed", str(seed), *flags]
+    if run.exists():  # stopped on its way
+        words = ["--resume", str(run)]
+    if subprocess.run([sys.executable, "-m", "faircl", "train", *words]).returncode != 0:
+        raise UserError(f"Training of the case {case.name} has failed, as said above.")
     return run

@@ -11,6 +11,8 @@ from torch import Tensor
 _LOW, _HIGH = 5, 95
 """Percentiles between which the share is interpolated; beyond them are tails."""
 
+_TINY = torch.finfo(torch.float32).tiny
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -39,18 +41,16 @@ class Calibration:
         part = place - low
         high = (low + 1).clamp_max(len(ordered) - 1)
         q = ordered[low] * (1 - part) + ordered[high] * part
-        least = (q[_HIGH] - q[_LOW]).abs().clamp_min(1e-6) / (_HIGH - _LOW)
-        # Equal percentiles are drawn apart a little, so that the map increases strictly.
-        q = q + least * 1e-3 * grid * 100
         tails = torch.stack([q[_LOW] - q[1], q[99] - q[_HIGH]]) / 4
-        return cls(q[_LOW : _HIGH + 1].float(), tails.clamp_min(least * 1e-3).float())
+        least = 1e-3 * (q[_HIGH] - q[_LOW])  # where the last percentiles are equal
+        return cls(q[_LOW : _HIGH + 1].float(), tails.clamp_min(least).clamp_min(1e-6).float())
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Map scores of any shape to [0, 1]."""
         q, (below, above) = self.percentiles, self.tails
         place = torch.searchsorted(q, scores.contiguous()).clamp(1, len(q) - 1)
         left, right = q[place - 1], q[place]
-        middle = (_LOW + place - 1 + ((scores - left) / (right - left)).clamp(0, 1)) / 100
+        middle = (_LOW + place - 1 + ((scores - left) / (right - left).clamp_min(_TINY)).clamp(0, 1)) / 100
         under = (_LOW / 100) / (1 + (q[0] - scores).clamp_min(0) / below)
         over = 1 - (1 - _HIGH / 100) / (1 + (scores - q[-1]).clamp_min(0) / above)
         return torch.where(scores < q[0], under, torch.where(scores > q[-1], over, middle))

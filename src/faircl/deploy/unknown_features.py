@@ -91,18 +91,18 @@ class Gaussian:
     def fit(cls, residuals: Tensor, centres: Tensor) -> Gaussian:
         r"""Fit Σ to residuals (M, D) and shrink it: Σ_α = (1 − α)·Σ + α·(tr Σ / D)·I, W·Wᵀ = Σ_α⁻¹.
 
-        α is the oracle approximating shrinkage of Chen et al. (2010), which needs no parameter.
+        α is the oracle approximating shrinkage of Chen et al. (2010, equation 23), which has no parameter.
         """
         m, d = residuals.shape
         exact = residuals.double()
         covariance = exact.T @ exact / m
         trace, squared = covariance.trace(), covariance.square().sum()
-        over = (m + 1) * (squared - trace**2 / d)
-        alpha = ((squared + trace**2) / over).nan_to_num(1.0).clamp(0, 1) if m > 1 else covariance.new_ones(())
+        over = (m + 1 - 2 / d) * (squared - trace**2 / d)
+        alpha = (((1 - 2 / d) * squared + trace**2) / over).nan_to_num(1.0).clamp(0, 1)
         shrunk = (1 - alpha) * covariance
         shrunk.diagonal().add_(alpha * trace / d)
         values, vectors = torch.linalg.eigh(shrunk)
-        values = values.clamp_min(values.amax() * 1e-9).clamp_min(1e-30)
+        values = values.clamp_min(values.amax() * 1e-9).clamp_min(1e-12)
         whitening = vectors / values.sqrt()
         return cls(whitening.float(), (centres.double() @ whitening).float())
 
