@@ -19,7 +19,6 @@ from faircl.deploy.unknown import SCORES
 from faircl.errors import UserError
 from faircl.progress import SilentReporter
 from faircl.readers.scenes import SceneData
-from faircl.readers.street.layout import NAMES
 from faircl.runs.folder import RunFolder
 
 # ---- metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,16 @@ from faircl.readers.folder import FolderData
 from faircl.readers.scenes import SceneData
 from unknown_runs.voided import class_ids
 
-SPLITS = ("train", "val", "test")
 SCENES = {"images": 240, "test_images": 80, "size": 96}
+_SCENES = (("car", "cyclist"), ("tree", "kiosk"), ("van", "fence"))
 HELD_OUT = {
-    "scenes": (("car", "cyclist"), ("tree", "kiosk"), ("van", "fence")),
+    "scenes": _SCENES,
+    "scenes-two-steps": _SCENES,
     "camvid": (("car", "bicyclist"), ("pedestrian", "sign"), ("tree", "fence")),
 }
+
+LATER = 3
+"""Classes that a second step learns."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Scenes:
 
 def open_data(source: str, camvid: Path | None) -> SegmentationData:
     """Open the data of a case. CamVid has no background: id 0 of its folder is a name without pixels."""
-    if source == "scenes":
+    if source != "camvid":
         return Scenes()
     if camvid is None:
         raise UserError("The cases of CamVid need its folder; give it with --camvid.")
@@ -72,9 +77,12 @@ def training_settings(case: Case, data: SegmentationData, root: Path, weights: P
     unknown = class_ids(data, case.held_out)
     never = [0] if case.source == "camvid" else []
     known = [data.classes.names[id] for id in data.classes.foreground if id not in (*unknown, *never)]
-    settings = [f"data.root={root}", "data.name=folder", "data.test=val", f"scenario.task=[[{', '.join(known)}]]"]
-    if case.source == "scenes":  # the rest as the recipe 'demo' has it
-        return [*settings, "train.epochs=24", "train.crop=64", "train.scale=[0.8, 1.25]", "train.workers=0"]
+    later = known[-LATER:] if case.source == "scenes-two-steps" else []
+    steps = [step for step in (known[: len(known) - len(later)], later) if step]
+    settings = [f"data.root={root}", "data.name=folder", "data.test=val", f"scenario.task={json.dumps(steps)}"]
+    if case.source != "camvid":  # the rest as the recipe 'demo' has it
+        lengths = ("train.epochs=24", "train.later_epochs=16", "train.crop=64", "train.scale=[0.8, 1.25]")
+        return [*settings, *lengths, "train.workers=0"]
     if weights is None:
         raise UserError("The cases of CamVid start from ImageNet weights of MobileNetV2; give the file with --weights.")
     return [

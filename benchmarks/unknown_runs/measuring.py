@@ -38,9 +38,10 @@ def measure(case: Case, run: Path, data: SegmentationData, split: str, reporter:
     Scores are upsampled bilinearly from network stride; void pixels are left out.
     """
     folder = RunFolder(run)
-    network = load_network(folder, folder.config(), 0)
+    last = folder.finished_steps() - 1
+    network = load_network(folder, folder.config(), last)
     unknown = class_ids(data, case.held_out)
-    step = folder.step_path(0)
+    step = folder.step_path(last)
     kinds = (True, False) if has_background(step) else (True,)
     scorers = {
         Variant(name, kind): UnknownScorer.from_step(step, network, name, kind) for name in SCORES for kind in kinds

@@ -12,7 +12,7 @@ from faircl.readers.write_folder import write_folder
 from unknown_runs.cases import Case, open_data, training_settings
 from unknown_runs.voided import VoidedData
 
-RECIPES = {"scenes": "folder", "camvid": "camvid-6-5"}
+RECIPES = {"scenes": "folder", "scenes-two-steps": "folder", "camvid": "camvid-6-5"}
 
 
 def train(case: Case, out: Path, camvid: Path | None, weights: Path | None, seed: int, reporter: Reporter) -> Path:
@@ -22,7 +22,7 @@ def train(case: Case, out: Path, camvid: Path | None, weights: Path | None, seed
     if not root.exists():
         write_folder(VoidedData(data, case.held_out), ("train", "val"), root, reporter)
     settings = training_settings(case, data, root.resolve(), weights)
-    if (run / "steps" / "00").exists():
+    if (run / "report.html").exists():
         return run
     flags = [word for setting in settings for word in ("--set", setting)]
     words = [RECIPES[case.source], "--out", str(run), "--seed", str(seed), *flags]
