@@ -6,8 +6,9 @@
         --jsonl docs/results/unknown-test.jsonl
 
 In every case some classes are void in the training masks, and unknown in the images that are scored; all other classes
-are known. In the cases of two steps the last three of the known ones are learned later. A case trains FairCL on a copy of the data (OUT/data) into OUT/runs, unless that is there, and scores all
-pixels of the validation or test images, void ones left out. Measurements are kept in OUT/results and not repeated.
+are known. In the cases of two steps three of the known classes are learned later. A case trains FairCL on a copy of the
+data (OUT/data) into OUT/runs, unless that is there, and scores all pixels of the validation or test images, void ones
+left out. Measurements are kept in OUT/results and not repeated.
 
 The score with the best mean AUROC on validation images is to be the default; test images are for reporting only.
 """
