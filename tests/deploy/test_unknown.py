@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from faircl.deploy import unknown
+from faircl.checksums import write_checksums
+from faircl.deploy import unknown_features
 from faircl.deploy.known_features import load_known_features
 from faircl.deploy.unknown import DEFAULT, LOGIT_SCORES, SCORES, UnknownScorer, default_score
 from faircl.engine.reevaluate import load_network
@@ -204,7 +205,7 @@ def test_shape_type_and_range(name, step, monkeypatch):
             SegOutput(out.logits[image : image + 1], embedding[image : image + 1], ())
         )
         assert torch.allclose(one[0], scores[image], atol=1e-5)
-    monkeypatch.setattr(unknown, "_CELLS", 4 * CLASSES * KEPT)
+    monkeypatch.setattr(unknown_features, "CELLS", 4 * WIDTH)
     assert torch.allclose(UnknownScorer.from_step(step, net, name)(out), scores, atol=1e-5)
 
 
@@ -268,6 +269,13 @@ def test_wrong_names_and_networks_are_refused_in_a_sentence(step):
         UnknownScorer.from_step(step, network(), "entropie")
     with pytest.raises(UserError, match=r"have 6 channels, but the network's embedding has 8"):
         UnknownScorer.from_step(step, network(width=8))
+
+
+def test_a_damaged_file_is_refused_in_a_sentence(step):
+    write_checksums(step)
+    (step / "method.safetensors").write_bytes(b"?")
+    with pytest.raises(UserError, match=r"method\.safetensors is missing or damaged"):
+        UnknownScorer.from_step(step, network())
 
 
 # ---- background

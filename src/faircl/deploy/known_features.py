@@ -11,9 +11,10 @@ from torch import Tensor
 
 from faircl.errors import UserError
 from faircl.labels import BACKGROUND
-from faircl.runs.checkpoint import load_tensors
+from faircl.runs.checkpoint import check_whole, load_tensors
 from faircl.runs.reading import read_json
 
+_FILE = "method.safetensors"
 _STATE = {"prototypes": "bank.prototypes", "features": "memory.features", "filled": "memory.filled"}
 
 
@@ -42,7 +43,8 @@ def load_known_features(step_folder: Path, background: bool, device: torch.devic
 
     ``background`` false leaves the background class out, where the network has one.
     """
-    state = _find_state(load_tensors(step_folder / "method.safetensors"))
+    check_whole(step_folder, [_FILE])
+    state = _find_state(load_tensors(step_folder / _FILE))
     if state is None:
         return None
     filled = state["filled"].clone()

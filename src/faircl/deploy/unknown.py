@@ -27,6 +27,7 @@ from faircl.deploy.unknown_features import (
     NearestFeatures,
     PrototypeDistance,
     RelativeMahalanobis,
+    in_parts,
 )
 from faircl.errors import UserError, listed, unknown_name
 from faircl.models.segmenter import Segmenter, SegOutput
@@ -59,8 +60,6 @@ DEFAULT: str = "relative-mahalanobis+entropy"
 DEFAULT_WITHOUT_FEATURES: str = "entropy"
 """The best among the scores of the logits there."""
 _UNBOUNDED = ("energy", "max-logit")
-_CELLS = 2**24
-"""Entries of the largest matrix that is made at a time: 64 MiB."""
 
 Score = Callable[[Tensor, Tensor], Tensor]
 """Features (n, D) and logits (n, C) to scores (n,), all float32."""
@@ -77,8 +76,6 @@ class UnknownScorer:
 
     score: str
     _compute: Score
-    _rows: int
-    """Pixels that are scored at a time."""
 
     @classmethod
     def from_step(
@@ -92,7 +89,7 @@ class UnknownScorer:
             raise unknown_name("unknown score", score, SCORES)
         counts = background or not has_background(step_folder)
         if score in _LOGITS:
-            return cls(score, _of_logits(score, counts), _CELLS // max(network.classifier.classes, 1))
+            return cls(score, _of_logits(score, counts))
         known = load_known_features(step_folder, counts, network.mean.device)
         if known is None:
             _raise_without_features(step_folder, score)
@@ -101,26 +98,23 @@ class UnknownScorer:
                 f"The features that {step_folder} remembers have {known.features.shape[1]} channels, but the network's "
                 f"embedding has {network.embedding_width}; choose one of {listed(LOGIT_SCORES)}."
             )
-        widest = max(known.features.shape[0], known.features.shape[1], network.classifier.classes)
         with _float32(network.mean.device):
-            compute = _of_features(score, known, network, counts)
-        return cls(score, compute, max(_CELLS // widest, 1))
+            return cls(score, _of_features(score, known, network, counts))
 
     def __call__(self, output: SegOutput) -> Tensor:
         """Score every pixel of a network's output: (B, h, w) in [0, 1], float32, at network stride."""
-        h, w = output.logits.shape[-2:]
+        _, classes, h, w = output.logits.shape
+        width = max(output.embedding.shape[1], classes)
         with _float32(output.logits.device):
             maps = [
-                self._image(e.flatten(1).T, z.flatten(1).T)
-                for e, z in zip(output.embedding, output.logits, strict=True)
+                in_parts(self._rows, embedding.flatten(1).T, logits.flatten(1).T, width=width)
+                for embedding, logits in zip(output.embedding, output.logits, strict=True)
             ]
             return torch.stack(maps).view(-1, h, w)
 
-    def _image(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Score pixels: features (n, D) and logits (n, C) to (n,), some at a time."""
-        starts = range(0, len(features), self._rows)
-        parts = (slice(start, start + self._rows) for start in starts)
-        return torch.cat([self._compute(features[part].float(), logits[part].float()) for part in parts])
+    def _rows(self, features: Tensor, logits: Tensor) -> Tensor:
+        """Score pixels: features (n, D) and logits (n, C) of any precision to (n,)."""
+        return self._compute(features.float(), logits.float())
 
 
 def default_score(step_folder: Path) -> str:

@@ -6,6 +6,7 @@ Each class below is made from the remembered features and called with rows: feat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,6 +17,15 @@ from torch import Tensor
 from faircl.deploy.known_features import KnownFeatures
 
 NEIGHBOURS = 10
+CELLS = 2**24
+"""Entries of the largest matrix that is made at a time: 64 MiB."""
+
+
+def in_parts(compute: Callable[..., Tensor], *rows: Tensor, width: int) -> Tensor:
+    """Return what ``compute`` makes of tensors of n rows, (n,), from so many rows at a time that n·width ≤ CELLS."""
+    size = max(CELLS // width, 1)
+    parts = (slice(start, start + size) for start in range(0, len(rows[0]), size))
+    return torch.cat([compute(*(tensor[part] for tensor in rows)) for part in parts])
 
 
 class FeatureScore(Protocol):
@@ -157,5 +167,8 @@ class NearestFeatures:
         return self._distance(self.known, min(self.neighbours + 1, len(self.known)))
 
     def _distance(self, rows: Tensor, k: int) -> Tensor:
-        nearest = squared_distances(rows, self.known).topk(k, dim=1, largest=False, sorted=False)
-        return nearest.values.amax(1).sqrt()
+        def kth(part: Tensor) -> Tensor:
+            nearest = squared_distances(part, self.known).topk(k, dim=1, largest=False, sorted=False)
+            return nearest.values.amax(1).sqrt()
+
+        return in_parts(kth, rows, width=len(self.known))
