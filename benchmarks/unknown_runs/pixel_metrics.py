@@ -30,13 +30,12 @@ def separation(scores: NDArray[np.float32], unknown: NDArray[np.bool_]) -> Separ
         return Separation(float("nan"), float("nan"), float("nan"))
     if not np.isfinite(scores).all():
         raise ValueError("scores must be finite")
-    order = np.argsort(-scores, kind="stable")
-    found = np.cumsum(unknown[order], dtype=np.int64)
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)  # the last pixel of every equal score
-    tp = found[ends]
-    fp = ends + 1 - tp
-    recall, fall_out, precision = tp / positives, fp / negatives, tp / (tp + fp)
-    auroc = np.trapezoid(np.append(0, recall), np.append(0, fall_out))
-    fpr95 = fall_out[np.searchsorted(tp, int(np.ceil(TPR * positives)))]
-    ap = np.sum(np.diff(recall, prepend=0) * precision)
+    high, low = np.sort(scores[unknown])[::-1], np.sort(scores[~unknown])
+    thresholds, first = np.unique(-high, return_index=True)
+    tp = np.append(first[1:], positives)  # unknown pixels at or above every threshold, from high to low
+    above, at_least = (negatives - np.searchsorted(low, -thresholds, side) for side in ("right", "left"))
+    gains = np.diff(tp, prepend=0) / positives
+    auroc = np.sum(gains * (1 - (above + at_least) / (2 * negatives)))
+    fpr95 = at_least[np.searchsorted(tp, int(np.ceil(TPR * positives)))] / negatives
+    ap = np.sum(gains * tp / (tp + at_least))
     return Separation(float(auroc), float(fpr95), float(ap))
