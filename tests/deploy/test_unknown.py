@@ -265,7 +265,7 @@ def test_without_features_only_logits_are_scored(tensors, tmp_path):
 
 
 def test_wrong_names_and_networks_are_refused_in_a_sentence(step):
-    with pytest.raises(UserError, match=r"Unknown unknown score 'entropie'.*entropy"):
+    with pytest.raises(UserError, match=r"Unknown score 'entropie'.*entropy"):
         UnknownScorer.from_step(step, network(), "entropie")
     with pytest.raises(UserError, match=r"have 6 channels, but the network's embedding has 8"):
         UnknownScorer.from_step(step, network(width=8))

@@ -86,7 +86,7 @@ class UnknownScorer:
         ``background`` false: the background class, where there is one, does not count as known.
         """
         if score not in SCORES:
-            raise unknown_name("unknown score", score, SCORES)
+            raise unknown_name("score", score, SCORES)
         counts = background or not has_background(step_folder)
         if score in _LOGITS:
             return cls(score, _of_logits(score, counts))
