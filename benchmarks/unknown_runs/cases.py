@@ -80,7 +80,7 @@ def training_settings(case: Case, data: SegmentationData, root: Path, weights: P
     later = known[-LATER:] if case.source == "scenes-two-steps" else []
     steps = [step for step in (known[: len(known) - len(later)], later) if step]
     settings = [f"data.root={root}", "data.name=folder", "data.test=val", f"scenario.task={json.dumps(steps)}"]
-    if case.source != "camvid":  # the rest as the recipe 'demo' has it
+    if case.source != "camvid":  # lengths and windows of the recipe 'demo'
         lengths = ("train.epochs=24", "train.later_epochs=16", "train.crop=64", "train.scale=[0.8, 1.25]")
         return [*settings, *lengths, "train.workers=0"]
     if weights is None:

@@ -56,7 +56,7 @@ LOGIT_SCORES: tuple[str, ...] = tuple(_LOGITS)
 SCORES: tuple[str, ...] = (*_LOGITS, *_FEATURES, *_COMBINED)
 """Names of all scores."""
 DEFAULT: str = "relative-mahalanobis+entropy"
-"""The best on average over the data sets of benchmarks/unknown.py."""
+"""The best mean AUROC on the validation images of benchmarks/unknown.py."""
 DEFAULT_WITHOUT_FEATURES: str = "entropy"
 """The best among the scores of the logits there."""
 _UNBOUNDED = ("energy", "max-logit")
