@@ -11,6 +11,7 @@ from faircl.checksums import write_checksums
 from faircl.deploy import unknown_features
 from faircl.deploy.known_features import load_known_features
 from faircl.deploy.unknown import DEFAULT, LOGIT_SCORES, SCORES, UnknownScorer, default_score
+from faircl.deploy.unknown_calibration import Calibration
 from faircl.engine.reevaluate import load_network
 from faircl.errors import UserError
 from faircl.models.segmenter import SegOutput
@@ -221,6 +222,18 @@ def test_half_precision_and_autocast_are_scored_in_float32(name, step):
         inside = UnknownScorer.from_step(step, net, name)(half)
     assert inside.dtype == torch.float32
     assert torch.equal(inside, exact)
+
+
+@pytest.mark.parametrize("known", [[0.0] * 20, [1.0, 1.0, 1.0, 2.0], list(range(300)), [5.0]], ids=len)
+def test_the_map_to_shares_is_monotone_whatever_is_known(known):
+    share = Calibration.of(torch.tensor(known, dtype=torch.float32))
+    at = torch.linspace(-10, 320, 2000)
+    assert share(at).diff().min() >= 0
+    assert share.surprise(at).diff().min() >= 0
+    assert share(at).min() > 0
+    assert share(at).max() <= 1
+    at = at[share(at) < 0.999]
+    assert torch.allclose(share.surprise(at), -torch.log1p(-share(at)), rtol=1e-3)
 
 
 # ---- what is there and what is not

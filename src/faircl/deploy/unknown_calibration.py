@@ -16,7 +16,7 @@ _TINY = torch.finfo(torch.float32).tiny
 
 @dataclass(frozen=True)
 class Calibration:
-    r"""The share of known features with a smaller score, strictly increasing.
+    r"""The share of known features with a smaller score; it increases with the score.
 
     Between the 5th and the 95th percentile q of the known scores the share is interpolated linearly in a grid of
     percentiles. Beyond, where there are few known scores or none, hyperbolas approach 0 and 1:

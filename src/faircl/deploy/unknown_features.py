@@ -60,7 +60,8 @@ class PrototypeDistance:
     def __init__(self, known: KnownFeatures, centres: Tensor | None = None) -> None:
         self.known, self.centres = known, known.prototypes if centres is None else centres
         own = (known.features - self.centres[known.classes]).square().sum(1)
-        self.spread = known.class_means(own).clamp_min(torch.finfo(own.dtype).tiny)
+        # A class of one feature has no spread of its own.
+        self.spread = known.class_means(own).clamp_min(0.01 * own.mean()).clamp_min(torch.finfo(own.dtype).tiny)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Score rows."""
