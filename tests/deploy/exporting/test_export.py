@@ -10,7 +10,7 @@ import torch
 from exported import agreement
 
 import faircl
-from faircl.deploy import export as exporting
+from faircl.deploy.exporting import export as exporting
 from faircl.deploy.exporting.agreement import BATCHES, SIZES
 from faircl.progress import SilentReporter
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import faircl
-from faircl.deploy import destination
+from faircl.deploy.exporting import destination
 from faircl.deploy.exporting.destination import OPSETS, check_request, written_whole
 
 
