@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import faircl
-from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
+from faircl.cli import bench, compare, config, data, demo, evaluate, info, predict, scenario, train
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -36,6 +36,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command()(predict.predict)
 app.command()(compare.compare)
 app.command()(info.methods)
 app.command()(info.models)
@@ -109,6 +110,8 @@ def _leave_closed_pipe() -> NoReturn:
 def _stopped() -> str:
     if sys.argv[1:2] and sys.argv[1] in _TRAINING:
         return "faircl: stopped; a training run keeps its finished steps and continues with --resume."
+    if sys.argv[1:2] == ["predict"]:
+        return "faircl: stopped; finished images are kept, and the same command continues with --resume."
     return "faircl: stopped."
 
 

@@ -83,7 +83,9 @@ def _rgb(picture: Pillow.Image, path: Path) -> Image:
     if picture.mode.startswith("I") or picture.mode == "F":
         deep = np.asarray(picture)[..., None]
         return _to_uint8(np.repeat(deep, 3, axis=2), path, None)
-    return np.array(_without_palette_alpha(picture).convert("RGB"), dtype=np.uint8)
+    if picture.mode != "RGB":  # convert copies a picture that is RGB already
+        picture = _without_palette_alpha(picture).convert("RGB")
+    return np.array(picture, dtype=np.uint8)
 
 
 def _decode_jpeg(data: bytes) -> Image | None:
