@@ -17,6 +17,8 @@ from faircl.data.raster_files import decode_raster, file_bytes
 from faircl.data.sample import Image
 from faircl.errors import UserError
 
+_ROWS = 4096  # rows of a picture that are converted at a time
+
 
 @dataclass(frozen=True)
 class ImageReading:
@@ -83,9 +85,12 @@ def _rgb(picture: Pillow.Image, path: Path) -> Image:
     if picture.mode.startswith("I") or picture.mode == "F":
         deep = np.asarray(picture)[..., None]
         return _to_uint8(np.repeat(deep, 3, axis=2), path, None)
-    if picture.mode != "RGB":  # convert copies a picture that is RGB already
-        picture = _without_palette_alpha(picture).convert("RGB")
-    return np.array(picture, dtype=np.uint8)
+    wide, high = picture.size
+    pixels = np.empty((high, wide, 3), np.uint8)
+    for top in range(0, high, _ROWS):  # Pillow makes several copies of what it converts
+        rows = _without_palette_alpha(picture.crop((0, top, wide, min(top + _ROWS, high))))
+        pixels[top : top + _ROWS] = np.asarray(rows.convert("RGB"))
+    return pixels
 
 
 def _decode_jpeg(data: bytes) -> Image | None:

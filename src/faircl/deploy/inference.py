@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,12 +86,11 @@ class Inference:
         A GPU works on while the caller does something else. The upsampled logits (B, C, H, W) exist only if
         probabilities are asked for.
         """
-        pixels = torch.from_numpy(np.stack(images) if len(images) > 1 else images[0][None])
-        if self.device.type == "cuda":
-            pixels = pixels.pin_memory()
-        stored = pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
-        size = (int(stored.shape[2]), int(stored.shape[3]))
-        with _explained_memory():
+        pixels = torch.from_numpy(np.stack(images))
+        size = (int(pixels.shape[1]), int(pixels.shape[2]))
+        cuda = self.device.type == "cuda"
+        with _explained_memory(), torch.cuda.device(self.device) if cuda else nullcontext():  # kernels run on it
+            stored = (pixels.pin_memory() if cuda else pixels).to(self.device, non_blocking=True).permute(0, 3, 1, 2)
             logits, unknown = self._scores(stored.to(self.network.mean.dtype) / 255, options)
             found = [self._ids[upsampled_argmax(logits, size)]]
             if unknown is not None:
