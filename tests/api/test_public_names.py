@@ -29,6 +29,10 @@ FUNCTIONS = {
         "data, root=None, *, task='offline', setting=None, protocol=None, order=None, convention='full', joint=False, "
         "settings=None, cache=True, reporter=None"
     ),
+    "predict": (
+        "run, images, out, *, step=-1, device='auto', batch=None, tile=None, overlap=None, flip=False, half=False, "
+        "probabilities=False, unknown=False, overlay=True, skip_broken=False, resume=False, reporter=None"
+    ),
     "register_method": "name, cls",
     "register_network": "name, cls",
     "register_reader": "name, cls",
@@ -43,11 +47,17 @@ METHODS = {
     "Prediction.areas": "self",
     "Prediction.colour_image": "self",
     "Prediction.overlay": "self, opacity=0.5",
-    "Predictor.predict": "self, image",
+    "Predictor.predict": (
+        "self, image, *, tile=None, overlap=None, flip=False, half=False, probabilities=False, unknown=False"
+    ),
+    "Predictor.predict_many": (
+        "self, images, *, batch=None, tile=None, overlap=None, flip=False, half=False, probabilities=False, "
+        "unknown=False"
+    ),
 }
 FIELDS = {
     "Comparison": {"runs", "rows", "notes", "page"},
-    "Prediction": {"mask", "names", "colours", "image", "background"},
+    "Prediction": {"mask", "names", "colours", "image", "background", "probabilities", "unknown"},
     "Run": {"folder", "steps"},
 }
 OTHERS = {

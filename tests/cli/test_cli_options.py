@@ -25,6 +25,8 @@ OPTIONS = {
     "eval": "--convention --format --images --json --root --step",
     "methods": "--format --json",
     "models": "--format --json",
+    "predict": "--batch --device --flip --format --half --json --no-overlay --out --overlap --overlay --probabilities "
+    "--resume --skip-broken --step --tile --unknown --unknown-score -o",
     "recipes": "--data --format --json --method -d -m",
     "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
     "--setting --task -d -r -t",

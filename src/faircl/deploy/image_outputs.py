@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -150,4 +150,5 @@ def _written(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
         ) from None
     finally:
         for part in parts:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink()
