@@ -4,8 +4,9 @@
     python benchmarks/large_image.py runs/first --out runs/large
 
 Makes a picture of 20,000 × 10,000 pixels (a scene of the demo, repeated, with noise) as a PNG, JPEG or TIFF file, runs
-``faircl predict --tile`` on it as a process of its own, reading and writing included, and prints seconds, its
-processor time, the largest resident memory of that process, and whether both are within their limits; exits with 1 if not.
+``faircl predict --tile`` on it as a process of its own, reading and writing included, and prints seconds, processor
+seconds, the largest resident memory of that process, and whether time and memory are within their limits; exits with 1
+if not.
 """
 
 from __future__ import annotations

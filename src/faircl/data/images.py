@@ -17,7 +17,7 @@ from faircl.data.raster_files import decode_raster, file_bytes
 from faircl.data.sample import Image
 from faircl.errors import UserError
 
-_ROWS = 4096  # rows of a picture that are converted at a time
+_BAND = 1 << 22  # pixels of a picture that are converted at a time
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,10 @@ def _rgb(picture: Pillow.Image, path: Path) -> Image:
         return _to_uint8(np.repeat(deep, 3, axis=2), path, None)
     wide, high = picture.size
     pixels = np.empty((high, wide, 3), np.uint8)
-    for top in range(0, high, _ROWS):  # Pillow makes several copies of what it converts
-        rows = _without_palette_alpha(picture.crop((0, top, wide, min(top + _ROWS, high))))
-        pixels[top : top + _ROWS] = np.asarray(rows.convert("RGB"))
+    count = max(1, _BAND // max(1, wide))
+    for top in range(0, high, count):  # Pillow makes several copies of what it converts
+        rows = _without_palette_alpha(picture.crop((0, top, wide, min(top + count, high))))
+        pixels[top : top + count] = np.asarray(rows.convert("RGB"))
     return pixels
 
 
