@@ -23,6 +23,7 @@ Run
     load                load a step's network; returns a Predictor
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     adopt               make a network that was trained elsewhere the first step of a run
+    predict             segment image files into a folder: masks, overlays, areas of all classes
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
 Add classes to a trained model
@@ -42,7 +43,7 @@ Open
 What these return; ``help(faircl.Run)`` and so on tell more
     Run                 folder, config, scenario, and the metrics after every step
     StepMetrics         IoU of every class, means over old, new and all classes, fairness between classes
-    Predictor           predict(image) segments an array, tensor, Pillow image or file
+    Predictor           predict(image) segments an array, tensor, Pillow image or file, predict_many(images) several
     Prediction          class ids at the image's own size, names, colours, areas, overlay
     Version             status, origin, and what each class gained or lost
     Export              path, format, and how far its masks agree with the network's
@@ -100,9 +101,10 @@ if TYPE_CHECKING:
     from faircl.api.opening import open_data as open_data
     from faircl.api.opening import open_run as open_run
     from faircl.api.opening import open_scenario as open_scenario
-    from faircl.api.predicting import Prediction as Prediction
     from faircl.api.predicting import Predictor as Predictor
     from faircl.api.predicting import load as load
+    from faircl.api.predicting_files import predict as predict
+    from faircl.api.prediction import Prediction as Prediction
     from faircl.api.registering import list_methods as list_methods
     from faircl.api.registering import list_networks as list_networks
     from faircl.api.registering import list_readers as list_readers
@@ -163,7 +165,9 @@ _HOMES = {
     "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),
     "faircl.api.exporting": ("export",),
     "faircl.api.opening": ("open_data", "open_run", "open_scenario"),
-    "faircl.api.predicting": ("Prediction", "Predictor", "load"),
+    "faircl.api.predicting": ("Predictor", "load"),
+    "faircl.api.predicting_files": ("predict",),
+    "faircl.api.prediction": ("Prediction",),
     "faircl.api.registering": (
         "list_methods",
         "list_networks",

@@ -166,6 +166,72 @@ def test_broken_files_are_said(predictor, photo, tmp_path):
         predictor.predict(lazy)
 
 
+# ---- options
+
+
+def test_many_images_are_predicted_as_one_by_one(predictor, photo):
+    turned = photo.transpose(1, 0, 2)
+    images = [photo, photo[::-1], photo // 2, turned, photo[:, ::-1], turned[::-1]]
+    single = [predictor.predict(image, probabilities=True, unknown="entropy") for image in images]
+    for batch in (None, 1, 2, 8):
+        many = list(predictor.predict_many(iter(images), batch=batch, probabilities=True, unknown="entropy"))
+        assert len(many) == len(images)
+        for one, other in zip(single, many, strict=True):
+            assert np.array_equal(one.mask, other.mask)
+            assert np.array_equal(one.image, other.image)
+            assert np.allclose(one.unknown, other.unknown, atol=1e-5)
+            assert np.allclose(one.probabilities, other.probabilities, atol=1e-3)
+    assert list(predictor.predict_many([])) == []
+
+
+def test_a_wrong_image_among_many_is_said(predictor, photo):
+    with pytest.raises(faircl.UserError, match="Cannot segment a list"):
+        list(predictor.predict_many([photo, [1]]))
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_maps_are_those_of_the_networks_own_output(predictor, photo, flip):
+    """Mean of the logits of both directions, resized and normalised by torch itself."""
+    batch = torch.from_numpy(photo).permute(2, 0, 1)[None] / 255
+    with torch.no_grad():
+        logits = predictor.network(batch).logits
+        mirrored = predictor.network(batch.flip(-1)).logits.flip(-1)
+    unknown = 1 - logits.softmax(1).max(1).values
+    if flip:
+        unknown = (unknown + 1 - mirrored.softmax(1).max(1).values) / 2
+        logits = (logits + mirrored) / 2
+    full = torch.nn.functional.interpolate(logits, photo.shape[:2], mode="bilinear")[0]
+    found = predictor.predict(photo, flip=flip, probabilities=True, unknown="max-softmax")
+    assert (found.mask == full.argmax(0).numpy()).mean() > 0.999
+    expected = full.softmax(0).permute(1, 2, 0).numpy()
+    assert found.probabilities.dtype == np.float16
+    assert np.allclose(found.probabilities, expected, atol=1e-3)
+    resized = torch.nn.functional.interpolate(unknown[None], photo.shape[:2], mode="bilinear")[0, 0]
+    assert np.allclose(found.unknown, resized.numpy(), atol=1e-5)
+
+
+def test_probabilities_are_in_the_order_of_ids(tiny_train, street, tmp_path, photo):
+    order = "scenario.order=[4, 9, 1, 2, 10, 3, 5, 6, 7, 8]"
+    folder = tiny_train(tmp_path / "run", order, "train.epochs=0.5", "train.later_epochs=0.3", root=street)
+    found = faircl.load(folder.path, 0).predict(photo, probabilities=True)
+    ids = np.array(list(found.names))
+    assert ids.tolist() == sorted(ids)
+    assert (ids[found.probabilities.argmax(2)] == found.mask).mean() > 0.99  # equal ones in float16
+    assert np.allclose(found.probabilities.sum(2, dtype=np.float32), 1, atol=0.01)
+
+
+def test_half_precision(tiny_run, photo, monkeypatch):
+    predictor = faircl.load(tiny_run.path, device="cpu")
+    with pytest.raises(faircl.UserError, match="Half precision needs a GPU, and the network is on cpu"):
+        predictor.predict(photo, half=True)
+    monkeypatch.setattr(predictor.inference, "check", lambda options: None)
+    exact, rounded = (predictor.predict(photo, half=half, probabilities=True) for half in (False, True))
+    assert np.abs(exact.probabilities - rounded.probabilities).max() < 0.05
+    predictor.network.classifier.heads[0].bias.fill_(torch.inf)
+    with pytest.raises(faircl.UserError, match="exceed the range of float16"):
+        predictor.predict(photo, half=True)
+
+
 # ---- loading
 
 

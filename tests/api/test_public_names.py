@@ -24,7 +24,7 @@ FUNCTIONS = {
     "compare": "runs, names=None, out=None, *, anyway=False",
     "evaluate": ("run, step=None, root=None, convention=None, images=None, *, data=None, version=None, reporter=None"),
     "drop_classes": "run, names, out=None, *, reporter=None",
-    "export": "run, to, out, step=-1, *, opset=None, reporter=None",
+    "export": "run, to, out, step=-1, *, opset=None, version=None, reporter=None",
     "global_mean": "total, count",
     "global_sum": "value",
     "list_methods": "",
@@ -39,6 +39,10 @@ FUNCTIONS = {
     "open_scenario": (
         "data, root=None, *, task='offline', setting=None, protocol=None, order=None, convention='full', joint=False, "
         "settings=None, cache=True, reporter=None"
+    ),
+    "predict": (
+        "run, images, out, *, step=-1, version=None, device='auto', batch=None, tile=None, overlap=None, flip=False, "
+        "half=False, probabilities=False, unknown=False, overlay=True, skip_broken=False, resume=False, reporter=None"
     ),
     "register_method": "name, cls",
     "register_network": "name, cls",
@@ -61,12 +65,18 @@ METHODS = {
     "Prediction.areas": "self",
     "Prediction.colour_image": "self",
     "Prediction.overlay": "self, opacity=0.5",
-    "Predictor.predict": "self, image",
+    "Predictor.predict": (
+        "self, image, *, tile=None, overlap=None, flip=False, half=False, probabilities=False, unknown=False"
+    ),
+    "Predictor.predict_many": (
+        "self, images, *, batch=None, tile=None, overlap=None, flip=False, half=False, probabilities=False, "
+        "unknown=False"
+    ),
 }
 FIELDS = {
     "Comparison": {"runs", "rows", "notes", "page"},
     "Export": {"path", "to", "step", "classes", "agreement", "pixels", "note"},
-    "Prediction": {"mask", "names", "colours", "image", "background"},
+    "Prediction": {"mask", "names", "colours", "image", "background", "probabilities", "unknown"},
     "Run": {"folder", "steps"},
 }
 OTHERS = {

@@ -30,9 +30,11 @@ OPTIONS = {
     "demo": "--format --json --out --seed --set -o",
     "doctor": "--json",
     "eval": "--convention --data --format --images --json --root --step --version -d",
-    "export": "--json --opset --out --step --to -o",
+    "export": "--json --opset --out --step --to --version -o",
     "methods": "--format --json",
     "models": "--format --json",
+    "predict": "--batch --device --flip --format --half --json --no-overlay --out --overlap --overlay --probabilities "
+    "--resume --skip-broken --step --tile --unknown --unknown-score --version -o",
     "recipes": "--data --format --json --method -d -m",
     "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
     "--setting --task -d -r -t",

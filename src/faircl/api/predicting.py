@@ -2,115 +2,121 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faircl.api.opening import RunSource, version_folder
+from faircl.api.prediction import Prediction
+from faircl.deploy.prediction.options import DEFAULT_SCORE, PredictOptions
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
     import torch
-    from PIL import Image as Pillow
 
     from faircl.api.pixels import ImageSource
     from faircl.config.run import RunConfig
     from faircl.data.images import ImageReading
-    from faircl.data.masks import Colour, Palette
     from faircl.data.sample import Image
-    from faircl.labels import Mask
     from faircl.models.segmenter import Segmenter
     from faircl.runs.folder import RunFolder
     from faircl.scenario import Scenario
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """A segmented image.
-
-    ``mask`` (H, W) holds the data set's class ids at the image's own size; ``names`` and ``colours`` say what they
-    mean, by class id, for all classes that the network knows; ``image`` (H, W, 3) uint8 is what it has seen.
-    """
-
-    mask: Mask = field(repr=False)
-    names: dict[int, str]
-    colours: dict[int, Colour] = field(repr=False)
-    image: Image = field(repr=False)
-    background: int | None = field(default=None, repr=False)
-    """Class id of the background, where the data has one."""
-
-    def areas(self) -> dict[str, float]:
-        """Return the share of the image that every class covers, largest first; classes that do not occur are left out.
-
-        Shares sum to 1.
-        """
-        import numpy as np
-
-        ids, counts = np.unique(self.mask, return_counts=True)
-        ranked = sorted(zip(counts.tolist(), ids.tolist(), strict=True), key=lambda pair: -pair[0])
-        return {self.names[id]: count / self.mask.size for count, id in ranked}
-
-    def colour_image(self) -> Pillow.Image:
-        """Return the mask painted in the colours of its classes."""
-        from PIL import Image as Pillow
-
-        return Pillow.fromarray(self._painted())
-
-    def overlay(self, opacity: float = 0.5) -> Pillow.Image:
-        """Return the image with its classes painted over it; the background stays as it is."""
-        import numpy as np
-        from PIL import Image as Pillow
-
-        if not 0 <= opacity <= 1:
-            raise UserError(f"The opacity of an overlay lies between 0 and 1; found {opacity}.")
-        mixed = np.rint((1 - opacity) * self.image + opacity * self._painted()).astype(np.uint8)
-        kept = np.zeros_like(self.mask, bool) if self.background is None else self.mask == self.background
-        return Pillow.fromarray(np.where(kept[..., None], self.image, mixed))
-
-    def _painted(self) -> Image:
-        from faircl.data.masks import colour_mask
-
-        return colour_mask(self.mask, _palette(self.colours))
 
 
 class Predictor:
     """The network of one step of a run, ready to segment images; made by `load`.
 
     ``names`` and ``colours`` are those of the classes that the network knows, by class id; ``step`` is the step whose
-    network this is, ``network`` the torch module and ``device`` where it runs.
+    network this is, ``network`` the torch module and ``device`` where it runs; ``background`` is the class id of the
+    background, where the data has one. ``scenario`` says which classes the channels stand for, ``reading`` how image
+    files are read.
     """
 
     def __init__(
-        self, network: Segmenter, scenario: Scenario, step: int, device: torch.device, reading: ImageReading
+        self,
+        network: Segmenter,
+        scenario: Scenario,
+        step: int,
+        device: torch.device,
+        reading: ImageReading,
+        folder: Path,
     ) -> None:
         from faircl.api.colours import class_colours
+        from faircl.deploy.prediction.inference import Inference
+        from faircl.labels import BACKGROUND
 
-        self.network, self.step, self.device = network, step, device
-        self._scenario, self._reading = scenario, reading
+        self.network, self.scenario, self.step, self.device = network, scenario, step, device
+        self.reading, self.background = reading, BACKGROUND if scenario.background else None
+        self.inference = Inference(network, scenario, step, device, folder)
         known = scenario.channel_ids[: scenario.channels(step)]
         colours = class_colours(scenario.classes, scenario.colours)
         self.names = {id: scenario.classes.names[id] for id in sorted(known)}
         self.colours = {id: colours[id] for id in self.names}
 
-    def predict(self, image: ImageSource) -> Prediction:
+    def predict(
+        self,
+        image: ImageSource,
+        *,
+        tile: int | None = None,
+        overlap: int | None = None,
+        flip: bool = False,
+        half: bool = False,
+        probabilities: bool = False,
+        unknown: bool | str = False,
+    ) -> Prediction:
         """Segment one image.
 
         ``image`` is a path, a Pillow image of any mode, an array (H, W, 3) of uint8, or a tensor (3, H, W) of uint8 or
         of floats in [0, 1] (rounded to 8 bits). A file is read as the run's training images were: its ``data.bands``
         and ``data.value_range`` hold, an EXIF orientation is left alone. So is a Pillow image, as far as Pillow keeps
         what the file holds: give the path of a file with more than 8 bits per colour.
+
+        ``tile`` segments a large image in windows of so many pixels that share ``overlap`` (by default a quarter) with
+        each neighbour, both multiples of 32; files may then have any size. ``flip`` averages the logits with those of
+        the mirrored image. ``half`` computes in half precision, on a GPU. ``probabilities`` and ``unknown`` (True, or
+        the name of a score) ask for more than the mask.
         """
-        import torch
+        options = prediction_options(tile, overlap, None, flip, half, probabilities, unknown)
+        return next(self._predictions([image], options))
 
+    def predict_many(
+        self,
+        images: Iterable[ImageSource],
+        *,
+        batch: int | None = None,
+        tile: int | None = None,
+        overlap: int | None = None,
+        flip: bool = False,
+        half: bool = False,
+        probabilities: bool = False,
+        unknown: bool | str = False,
+    ) -> Iterator[Prediction]:
+        """Segment images one after the other, as `predict` does, and yield their predictions in order.
+
+        Up to ``batch`` consecutive images of one size pass the network together, by default 8 on a GPU and 1 on a CPU;
+        files are read ahead in threads.
+        """
+        return self._predictions(images, prediction_options(tile, overlap, batch, flip, half, probabilities, unknown))
+
+    def _predictions(self, images: Iterable[ImageSource], options: PredictOptions) -> Iterator[Prediction]:
+        from faircl.deploy.prediction.stripes import joined, read_ahead, segmented
+
+        self.inference.check(options)
+        ahead = 0 if options.tile is not None else 2 * self.inference.batch(options)
+        loaded = read_ahead(images, lambda image: self._pixels(image, options), ahead)
+        numbered = ((number, pixels) for number, pixels in enumerate(loaded))
+        for _, pixels, stripes in segmented(self.inference, numbered, options):
+            mask, unknown, probabilities = joined(list(stripes))
+            names, colours = dict(self.names), dict(self.colours)
+            yield Prediction(mask, names, colours, pixels, self.background, probabilities, unknown)
+
+    def _pixels(self, image: ImageSource, options: PredictOptions) -> Image:
         from faircl.api.pixels import to_pixels
-        from faircl.engine.evaluate import channels_to_class_ids, evaluation_mode, predict
-        from faircl.labels import BACKGROUND
+        from faircl.deploy.prediction.image_headers import any_size
 
-        pixels = to_pixels(image, self._reading)
-        with evaluation_mode(self.network):
-            channels = predict(self.network, torch.from_numpy(pixels).permute(2, 0, 1)[None])[0]
-        mask = channels_to_class_ids(channels.cpu().numpy(), self._scenario)
-        background = BACKGROUND if self._scenario.background else None
-        return Prediction(mask, dict(self.names), dict(self.colours), pixels, background)
+        with any_size() if options.tile is not None else nullcontext():
+            return to_pixels(image, self.reading)
 
     def __repr__(self) -> str:
         return f"Predictor(step={self.step}, device={str(self.device)!r}, classes={list(self.names.values())})"
@@ -135,7 +141,7 @@ def load(
     with process_settings(config.train):
         network = load_network(folder, config, saved)
     placed = move_to_device(network.eval().requires_grad_(False), where)
-    return Predictor(placed, scenario, saved, where, _reading(config))
+    return Predictor(placed, scenario, saved, where, _reading(config), folder.step_path(saved))
 
 
 def _saved_step(folder: RunFolder, step: int) -> int:
@@ -177,10 +183,15 @@ def _reading(config: RunConfig) -> ImageReading:
     return config.data.image_reading() if isinstance(config.data, FileConfig) else RGB
 
 
-def _palette(colours: dict[int, Colour]) -> Palette:
-    """Return colours (N, 3) by class id; ids without one are black."""
-    import numpy as np
-
-    palette = np.zeros((max(colours) + 1, 3), np.uint8)
-    palette[list(colours)] = list(colours.values())
-    return palette
+def prediction_options(
+    tile: int | None,
+    overlap: int | None,
+    batch: int | None,
+    flip: bool,
+    half: bool,
+    probabilities: bool,
+    unknown: bool | str,
+) -> PredictOptions:
+    """Return checked options; ``unknown`` is True for the step's default score."""
+    score = unknown if isinstance(unknown, str) else (DEFAULT_SCORE if unknown else None)
+    return PredictOptions(tile, overlap, batch, flip, half, probabilities, score)

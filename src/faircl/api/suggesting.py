@@ -67,9 +67,9 @@ def suggest_labels(
         _check_softmax(version_folder(folder, version))
     settings = None if data is None else reader_settings(data, root)
     predictor = load(folder, device=device, version=version)
-    scenario = predictor._scenario
+    scenario = predictor.scenario
     if settings is None:
-        source = file_source([Path(path).expanduser() for path in paths], scenario.classes, predictor._reading)
+        source = file_source([Path(path).expanduser() for path in paths], scenario.classes, predictor.reading)
     else:
         source = data_source(settings, scenario, predictor.step)
     number = VersionChain(folder).current() if version is None else version

@@ -15,7 +15,7 @@ import typer
 
 import faircl
 from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
-from faircl.cli.deploy import add_classes, adopt, classes, export, suggest, versions
+from faircl.cli.deploy import add_classes, adopt, classes, export, predict, suggest, versions
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -38,6 +38,7 @@ app.command()(demo.demo)
 app.command()(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command()(adopt.adopt)
+app.command()(predict.predict)
 app.command()(compare.compare)
 app.command("add-classes")(add_classes.add_classes)
 app.add_typer(classes.app, name="classes")
@@ -116,6 +117,8 @@ def _leave_closed_pipe() -> NoReturn:
 def _stopped() -> str:
     if sys.argv[1:2] and sys.argv[1] in _TRAINING:
         return "faircl: stopped; a training run keeps its finished steps and continues with --resume."
+    if sys.argv[1:2] == ["predict"]:
+        return "faircl: stopped; finished images are kept, and the same command continues with --resume."
     return "faircl: stopped."
 
 

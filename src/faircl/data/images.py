@@ -17,6 +17,8 @@ from faircl.data.raster_files import decode_raster, file_bytes
 from faircl.data.sample import Image
 from faircl.errors import UserError
 
+_BAND = 1 << 22  # pixels of a picture that are converted at a time
+
 
 @dataclass(frozen=True)
 class ImageReading:
@@ -83,7 +85,13 @@ def _rgb(picture: Pillow.Image, path: Path) -> Image:
     if picture.mode.startswith("I") or picture.mode == "F":
         deep = np.asarray(picture)[..., None]
         return _to_uint8(np.repeat(deep, 3, axis=2), path, None)
-    return np.array(_without_palette_alpha(picture).convert("RGB"), dtype=np.uint8)
+    wide, high = picture.size
+    pixels = np.empty((high, wide, 3), np.uint8)
+    count = max(1, _BAND // max(1, wide))
+    for top in range(0, high, count):  # Pillow makes several copies of what it converts
+        rows = _without_palette_alpha(picture.crop((0, top, wide, min(top + count, high))))
+        pixels[top : top + count] = np.asarray(rows.convert("RGB"))
+    return pixels
 
 
 def _decode_jpeg(data: bytes) -> Image | None:

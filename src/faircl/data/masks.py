@@ -31,6 +31,7 @@ IGNORE_8BIT = 255
 IGNORE_COLOUR: Colour = (224, 224, 192)
 """Colour of ignored pixels in painted masks, as in PASCAL VOC."""
 
+_ROWS = 128  # rows that are painted at a time
 _GRAY_STEP = {2: 85, 4: 17}  # factor by which Pillow scales gray PNGs of 2 and 4 bits to 0 … 255
 
 
@@ -146,7 +147,7 @@ def write_mask(path: Path, mask: Mask, palette: Palette | None = None) -> None:
         raise ValueError(f"a mask is (H, W) uint8 or uint16, not {mask.shape} {mask.dtype}")
     image = Pillow.fromarray(mask)
     if mask.dtype == np.uint8:
-        image.putpalette(_full_palette(palette, 256).tobytes())
+        image.putpalette(full_palette(palette, 256).tobytes())
     try:
         image.save(path, format="PNG")
     except OSError as error:
@@ -155,7 +156,22 @@ def write_mask(path: Path, mask: Mask, palette: Palette | None = None) -> None:
 
 def colour_mask(mask: Mask, palette: Palette | None = None) -> NDArray[np.uint8]:
     """Paint ids (H, W) as (H, W, 3) RGB; ids beyond `palette` take VOC's colours, ignored pixels `IGNORE_COLOUR`."""
-    return _full_palette(palette, ignore_value(mask) + 1)[mask]
+    return full_palette(palette, ignore_value(mask) + 1)[mask]
+
+
+def paint_over(
+    image: NDArray[np.uint8], mask: Mask, palette: Palette, opacity: float, background: int | None
+) -> NDArray[np.uint8]:
+    """Paint ids (H, W) over an image (H, W, 3); pixels of the class ``background`` stay as they are."""
+    painted = np.empty_like(image)
+    colours = np.float32(opacity) * full_palette(palette, ignore_value(mask) + 1).astype(np.float32)
+    weights = np.full(len(colours), 1 - opacity, np.float32)
+    if background is not None:
+        colours[background], weights[background] = 0, 1
+    for top in range(0, len(mask), _ROWS):  # floats of a whole image would take four times its memory
+        rows = slice(top, top + _ROWS)
+        painted[rows] = np.rint(weights[mask[rows], None] * image[rows] + colours[mask[rows]])
+    return painted
 
 
 @cache
@@ -201,7 +217,15 @@ def _unknown_colour(
     )
 
 
-def _full_palette(palette: Palette | None, size: int) -> Palette:
+def palette_by_id(colours: Mapping[int, Colour]) -> Palette:
+    """Return colours (N, 3) by class id; ids without one are black."""
+    palette = np.zeros((max(colours) + 1, 3), np.uint8)
+    palette[list(colours)] = list(colours.values())
+    return palette
+
+
+def full_palette(palette: Palette | None, size: int) -> Palette:
+    """Return the colours (size, 3) of all ids: those given, VOC's for further ones, `IGNORE_COLOUR` for the last."""
     full = voc_palette(size).copy()
     full[-1] = IGNORE_COLOUR
     if palette is not None:

@@ -31,6 +31,9 @@ def export(
         ),
     ] = None,
     step: Annotated[int, typer.Option(help="The step whose network is exported; -1 is the last finished one.")] = -1,
+    version: Annotated[
+        int | None, typer.Option("--version", help="This version of the run; otherwise the newest accepted one.")
+    ] = None,
     opset: Annotated[
         int | None, typer.Option(help="ONNX's version of operators; otherwise torch's choice.", show_default=False)
     ] = None,
@@ -52,7 +55,7 @@ def export(
         raise UserError("Say which format to export to, with --to onnx, --to torch or --to huggingface.")
     if out is None:
         raise UserError("Say where to write the exported network, with --out PATH.")
-    done = faircl.export(run, to, out, step, opset=opset)
+    done = faircl.export(run, to, out, step, opset=opset, version=version)
     if as_json:
         print_json({**asdict(done), "path": str(done.path)})
         return

@@ -1,0 +1,77 @@
+"""Segmenting image files into a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from faircl.api.opening import RunSource, version_folder
+from faircl.api.predicting import load, prediction_options
+from faircl.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from faircl.progress import Reporter
+
+
+def predict(
+    run: RunSource,
+    images: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    step: int = -1,
+    version: int | None = None,
+    device: str | torch.device = "auto",
+    batch: int | None = None,
+    tile: int | None = None,
+    overlap: int | None = None,
+    flip: bool = False,
+    half: bool = False,
+    probabilities: bool = False,
+    unknown: bool | str = False,
+    overlay: bool = True,
+    skip_broken: bool = False,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+) -> dict[str, Any]:
+    """Segment image files with the network of a step into the folder ``out``, and return its predictions.json.
+
+    ``images`` names files, folders with all images below them, and patterns such as ``"photos/*.jpg"``. For each there
+    is an index mask under ``masks/``, with ``overlay`` a picture of its classes under ``overlays/``, and an entry with
+    the area of every class; `Predictor.predict_many` has the other options. ``out`` must be new or empty; ``resume``
+    continues a prediction there that was interrupted. Images that cannot be read are an error unless ``skip_broken``
+    leaves them out.
+    """
+    from faircl.deploy.prediction.image_headers import check_headers
+    from faircl.deploy.prediction.input_files import find_images
+    from faircl.deploy.prediction.journal import Journal
+
+    options = prediction_options(tile, overlap, batch, flip, half, probabilities, unknown)
+    folder, place = version_folder(run, version), Path(out).expanduser()
+    journal = Journal(place, resume)
+    found = find_images([images] if isinstance(images, str | Path) else list(images), place)
+    readable, skipped = check_headers(journal.remaining(found), options.tile is not None, skip_broken)
+    if not readable and not journal.done:
+        raise UserError(f"None of the {len(found)} images can be read; the first: {skipped[0].reason}")
+
+    from faircl.deploy.prediction.image_outputs import ImageOutputs, KnownClasses
+    from faircl.deploy.prediction.predict_files import FilePredictor, document
+    from faircl.progress import ConsoleReporter
+
+    predictor = load(run, step, device, version=version)
+    inference = predictor.inference
+    inference.check(options)
+    chosen = {key: value for key, value in asdict(options).items() if key != "batch"}
+    chosen |= {"overlap": options.shared, "overlay": overlay}
+    journal.begin({"run": str(folder.path), "step": predictor.step, "options": chosen})
+    classes = KnownClasses(predictor.names, predictor.colours, predictor.background, inference.small)
+    outputs = ImageOutputs(place, classes, options, overlay)
+    files = FilePredictor(
+        inference, predictor.reading.read, outputs, journal, reporter or ConsoleReporter(), skip_broken
+    )
+    made = document(journal, outputs, found, [*skipped, *files.run(readable)])
+    journal.finish(made)
+    return made
