@@ -49,6 +49,8 @@ class Journal:
                 f"{settings.get(other[0])}; give the same options, or choose another folder with --out."
             )
         self.settings = settings
+        if self.path.exists():  # without a line that breaks off
+            write_text(self.path, "".join(json.dumps(line) + "\n" for line in (settings, *self.done.values())))
 
     def remaining(self, images: list[InputImage]) -> list[InputImage]:
         """Return the images that are not finished yet; those that are must still be among them."""
@@ -99,7 +101,7 @@ class Journal:
             )
         lines = self.path.read_text(encoding="utf-8").split("\n")[:-1]  # a line that breaks off was not finished
         try:
-            self.settings, *entries = map(json.loads, lines)
+            self.settings, *entries = map(json.loads, lines) if lines else [{}]
             self.done = {entry["name"]: entry for entry in entries}
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{self.path} is damaged; choose another folder with --out.") from None
