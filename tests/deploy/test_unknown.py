@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from faircl.checksums import write_checksums
 from faircl.deploy import unknown_features
-from faircl.deploy.known_features import load_known_features
+from faircl.deploy.known_features import KnownFeatures, load_known_features
 from faircl.deploy.unknown import DEFAULT, LOGIT_SCORES, SCORES, UnknownScorer, default_score
 from faircl.deploy.unknown_calibration import Calibration
 from faircl.engine.reevaluate import load_network
@@ -333,3 +333,9 @@ def test_a_trained_run_is_scored(tiny_train, tmp_path):
         assert scores.shape == (2, *out.logits.shape[-2:])
         assert scores.isfinite().all()
         assert not scores.requires_grad
+
+
+def test_features_beyond_all_numbers_are_unknown():
+    known = KnownFeatures(torch.randn(8, 3), torch.arange(8) // 4, torch.randn(2, 3))
+    score = unknown_features.RelativeMahalanobis(known)
+    assert Calibration.of(score.of_known())(score(torch.full((2, 3), 1e25))).tolist() == [1, 1]

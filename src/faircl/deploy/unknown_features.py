@@ -148,8 +148,8 @@ class RelativeMahalanobis(Mahalanobis):
         self.overall = Gaussian.fit(known.features - mean, mean)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Score rows."""
-        return self.within(rows) - self.overall(rows)
+        """Score rows; one that overflows both distances is as far as can be."""
+        return (self.within(rows) - self.overall(rows)).nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)
 
 
 class NearestFeatures:

@@ -36,8 +36,13 @@ def _write_transformers(source: Source, path: Path) -> str:
     network = source.network
     if not isinstance(network, SegFormer):
         return f"transformers has no counterpart of network '{network.name}'"
-    if network.decoder.bare or network.classifier.unknown is not None:
-        part = "bare decoder" if network.decoder.bare else "head for unknown pixels"
+    lacking = {
+        "bare decoder": network.decoder.bare,
+        "head for unknown pixels": network.classifier.unknown is not None,
+        "merged classes": network.classifier.merged is not None,
+    }
+    if any(lacking.values()):
+        part = next(name for name, has in lacking.items() if has)
         return f"transformers' SegFormer has no {part}, as this network has"
     state = network.export_state_dict()
     size, ids = SIZES[network.config.variant], list(source.names)
