@@ -36,6 +36,16 @@ def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator
         ) from None
 
 
+def check_new_folder(out: Path) -> None:
+    """Raise a UserError if the folder that a command is to write is there already and not empty."""
+    try:
+        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    except OSError as error:
+        raise UserError(f"Cannot look at the output {out}: {error.strerror}; choose another with --out.") from None
+    if taken:
+        raise UserError(f"Output {out} is there already; choose a new or empty folder with --out.")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file."""
     part = path.with_name(f".{path.name}.part")

@@ -49,6 +49,7 @@ def add_classes(
     """
     from faircl.deploy.adding.request import Request
     from faircl.deploy.reader_settings import reader_settings
+    from faircl.files import check_new_folder
     from faircl.progress import ConsoleReporter
     from faircl.runs.versions import VersionChain
 
@@ -62,7 +63,7 @@ def add_classes(
         raise UserError("No new data is given; name a folder of images and masks with --data.")
     else:
         if out is not None:
-            _check_out(Path(out))
+            check_new_folder(Path(out))
         _check_limits(max_drop, max_class_drop)
         request = Request(
             data=reader_settings(data, root),
@@ -110,11 +111,6 @@ def _holdout_settings(holdout: DataSource, data: DataSource, root: str | Path | 
     if root is not None and isinstance(holdout, str | Path):
         return {"name": str(data), "root": str(holdout)}
     return reader_settings(holdout)
-
-
-def _check_out(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"Output {out} is there already; choose a new or empty folder with --out.")
 
 
 def _check_limits(max_drop: float, max_class_drop: float | None) -> None:

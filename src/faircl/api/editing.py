@@ -63,12 +63,13 @@ def _edit(
 ) -> Version:
     """Check the mistakes that need no torch, then make the version."""
     from faircl.deploy.editing.class_list import current_classes
+    from faircl.files import check_new_folder
     from faircl.progress import ConsoleReporter
     from faircl.runs.versions import VersionChain
 
     folder, target = folder_path(run), None if out is None else Path(out)
-    if target is not None and target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(f"Output {target} is there already; choose a new or empty folder with --out.")
+    if target is not None:
+        check_new_folder(target)
     plan(current_classes(VersionChain.open(folder)))
     from faircl.deploy.editing.edit import edit_classes
 

@@ -45,8 +45,8 @@ def predict(
     continues a prediction there that was interrupted. Images that cannot be read are an error unless ``skip_broken``
     leaves them out.
     """
+    from faircl.deploy.input_files import find_images
     from faircl.deploy.prediction.image_headers import check_headers
-    from faircl.deploy.prediction.input_files import find_images
     from faircl.deploy.prediction.journal import Journal
 
     options = prediction_options(tile, overlap, batch, flip, half, probabilities, unknown)

@@ -51,9 +51,9 @@ def suggest_labels(
     if bool(paths) == (data is not None):
         found = "both are given" if paths else "none is given"
         raise UserError(f"Labels are suggested for images (files, folders) or for a data set (--data); {found}.")
-    from faircl.deploy.output_folder import check_new
+    from faircl.files import check_new_folder
 
-    check_new(output)
+    check_new_folder(output)
     from faircl.api.colours import class_colours
     from faircl.api.predicting import load
     from faircl.deploy.reader_settings import reader_settings
@@ -69,7 +69,7 @@ def suggest_labels(
     predictor = load(folder, device=device, version=version)
     scenario = predictor.scenario
     if settings is None:
-        source = file_source([Path(path).expanduser() for path in paths], scenario.classes, predictor.reading)
+        source = file_source([Path(path).expanduser() for path in paths], scenario.classes, predictor.reading, output)
     else:
         source = data_source(settings, scenario, predictor.step)
     number = VersionChain(folder).current() if version is None else version

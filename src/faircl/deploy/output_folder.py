@@ -9,12 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from faircl.errors import UserError
-
-
-def check_new(out: Path) -> None:
-    """Raise an error if an output folder is there already and not empty."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"Output {out} is there already; choose a new or empty folder with --out.")
+from faircl.files import check_new_folder
 
 
 @contextmanager
@@ -23,7 +18,7 @@ def new_folder(out: Path) -> Iterator[Path]:
 
     An empty folder that is there already is filled and not replaced: it may be the current one, or a mount.
     """
-    check_new(out)
+    check_new_folder(out)
     exists = out.exists()
     part = out / ".part" if exists else out.with_name(f".{out.name}.part")
     try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from faircl.errors import UserError
-from faircl.files import write_text, writing
+from faircl.files import check_new_folder, write_text, writing
 from faircl.runs.begun import is_begun
 from faircl.runs.lock import LOCK, RunLock
 from faircl.runs.reading import CONFIG, read_json
@@ -180,8 +180,7 @@ class VersionChain:
 
 def copy_run(run: Path, out: Path) -> None:
     """Copy a run with its finished versions to a new folder; unfinished work stays behind."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"Output {out} is there already; choose a new or empty folder with --out.")
+    check_new_folder(out)
     if run.resolve() in out.resolve().parents:
         raise UserError(f"Output {out} lies inside the run {run} itself; choose a folder elsewhere with --out.")
     chain = VersionChain.open(run)

@@ -97,7 +97,7 @@ def test_images_and_data(cli, out, tmp_path, deeplab, street):
     path = deeplab[0]
     assert "given twice" in refused(cli, out, path, NAMES, "--images", street, "--data", "folder", "--root", street)
     assert "are of no kind" in refused(cli, out, path, NAMES, "--root", street)
-    assert "does not exist" in refused(cli, out, path, NAMES, "--images", tmp_path / "nowhere")
+    assert "There is no image or folder" in refused(cli, out, path, NAMES, "--images", tmp_path / "nowhere")
     assert "holds no image" in refused(cli, out, path, NAMES, "--images", out.parent)
     assert "have no class in common" in refused(cli, out, path, NAMES, "--data", "folder", "--root", street)
     assert "Unknown data set" in refused(cli, out, path, NAMES, "--data", "folders", "--root", street)

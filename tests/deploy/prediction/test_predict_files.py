@@ -10,10 +10,10 @@ from PIL import Image
 import faircl
 from faircl.api import predicting_files
 from faircl.data.masks import decode_mask
+from faircl.deploy.input_files import InputImage
 from faircl.deploy.prediction import image_outputs
 from faircl.deploy.prediction.image_outputs import ImageOutputs, KnownClasses
 from faircl.deploy.prediction.inference import Maps
-from faircl.deploy.prediction.input_files import InputImage
 from faircl.deploy.prediction.options import PredictOptions
 from faircl.deploy.prediction.stripes import Stripe
 

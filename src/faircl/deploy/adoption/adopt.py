@@ -14,13 +14,14 @@ from faircl.data.images import RGB
 from faircl.data.sample import SegmentationData
 from faircl.deploy.adoption.checks import check_output
 from faircl.deploy.adoption.class_names import AdoptedClasses, adopted_classes, parse_names
-from faircl.deploy.adoption.images import Batches, find_images, labelled_batches, unlabelled_batches
+from faircl.deploy.adoption.images import Batches, labelled_batches, unlabelled_batches
 from faircl.deploy.adoption.matched_data import MatchedData
 from faircl.deploy.adoption.read_source import read_source
 from faircl.deploy.adoption.run_files import source_facts, write_run
 from faircl.deploy.adoption.same_output import Agreement, check_same_output
 from faircl.deploy.adoption.settings import model_settings, run_config
 from faircl.deploy.adoption.source import Source
+from faircl.deploy.input_files import find_images
 from faircl.deploy.statistics import ClassDescription, describe_classes
 from faircl.engine.evaluate import evaluate
 from faircl.engine.make_method import make_method
@@ -56,7 +57,7 @@ def adopt_network(wanted: Wanted, reporter: Reporter) -> dict[str, Any]:
     """Write the run; return what its adopted.json says."""
     check_output(wanted.out)
     given = None if wanted.classes is None else parse_names(wanted.classes)
-    files = [] if wanted.images is None else find_images(wanted.images)
+    files = [] if wanted.images is None else [path for path, _ in find_images([wanted.images], wanted.out)]
     source = read_source(wanted.source, model_settings(wanted.model, wanted.overrides))
     reporter.say(f"found {source.found} with {source.classes} classes ({source.library})")
     adopted = adopted_classes(source.names, given, source.classes, wanted.background)

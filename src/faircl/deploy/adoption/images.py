@@ -10,26 +10,13 @@ import torch
 from torch import Tensor
 
 from faircl.data.images import ImageReading
-from faircl.data.listing import IMAGE_SUFFIXES, list_files
 from faircl.data.sample import SegmentationData
-from faircl.errors import UserError
 from faircl.labels import LabelTable
 from faircl.loading.whole_images import WholeImages, same_size_batches
 from faircl.progress import Reporter
 
 Batches = Iterator[tuple[Tensor, Tensor | None]]
 LABEL = "describe the classes"
-
-
-def find_images(folder: Path) -> list[Path]:
-    """Return all image files below a folder; a UserError if there is none."""
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
-        raise UserError(f"The folder of images {folder} {found}; give a folder with --images.")
-    files = [folder / f"{id}{suffix}" for id, suffix in list_files(folder, IMAGE_SUFFIXES)[0].items()]
-    if not files:
-        raise UserError(f"{folder} holds no image ({' '.join(sorted(IMAGE_SUFFIXES))}); give a folder of images.")
-    return files
 
 
 def unlabelled_batches(files: list[Path], reading: ImageReading, batch: int, reporter: Reporter) -> Batches:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from PIL import Image as Pillow
 
-from faircl.deploy.prediction.input_files import InputImage
+from faircl.deploy.input_files import InputImage
 from faircl.errors import UserError
 
 UNSEEN = frozenset({".npy", ".tif", ".tiff"})

@@ -14,7 +14,7 @@ import numpy as np
 
 from faircl.data.masks import Colour, Palette, full_palette, paint_over, palette_by_id
 from faircl.data.sample import Image
-from faircl.deploy.prediction.input_files import InputImage
+from faircl.deploy.input_files import InputImage
 from faircl.deploy.prediction.options import PredictOptions
 from faircl.deploy.prediction.png_stripes import PngStripes
 from faircl.deploy.prediction.stripes import Stripe

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from faircl.deploy.prediction.input_files import InputImage
+from faircl.deploy.input_files import InputImage
 from faircl.errors import UserError
 from faircl.files import write_text
 

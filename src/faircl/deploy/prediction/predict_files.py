@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from faircl import __version__
 from faircl.data.sample import Image
+from faircl.deploy.input_files import InputImage
 from faircl.deploy.prediction.image_headers import Skipped, any_size
 from faircl.deploy.prediction.image_outputs import ImageOutputs
 from faircl.deploy.prediction.inference import Inference
-from faircl.deploy.prediction.input_files import InputImage
 from faircl.deploy.prediction.journal import Journal
 from faircl.deploy.prediction.options import PredictOptions
 from faircl.deploy.prediction.stripes import Stripe, read_ahead, segmented, stripe_count

@@ -12,12 +12,11 @@ from PIL import Image as Pillow
 
 from faircl.data.file_data import FileData
 from faircl.data.images import RGB, ImageReading
-from faircl.data.listing import IMAGE_SUFFIXES, list_files
 from faircl.data.sample import Classes, Image
+from faircl.deploy.input_files import find_images
 from faircl.deploy.matched_data import TRAIN, MatchedData, Source
 from faircl.deploy.matching import Known, match_classes
 from faircl.deploy.reader_settings import open_reader
-from faircl.errors import UserError
 from faircl.labels import Mask
 from faircl.readers.label_studio import LabelStudioData
 from faircl.scenario import Scenario
@@ -44,30 +43,10 @@ class ReviewSource(NamedTuple):
     classes: Classes
 
 
-def find_images(sources: Sequence[Path]) -> dict[str, Path]:
-    """Return image files by id: those named, and those below named folders; an id is a path without extension."""
-    found: dict[str, Path] = {}
-    for source in sources:
-        if source.is_dir():
-            files = {id: source / f"{id}{suffix}" for id, suffix in list_files(source, IMAGE_SUFFIXES)[0].items()}
-            if not files:
-                raise UserError(f"The folder {source} holds no image ({' '.join(sorted(IMAGE_SUFFIXES))}).")
-        elif source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
-            files = {source.stem: source}
-        else:
-            what = "is not an image file" if source.exists() else "does not exist"
-            raise UserError(f"{source} {what}; give images ({' '.join(sorted(IMAGE_SUFFIXES))}) or folders of them.")
-        if twice := found.keys() & files.keys():
-            id = min(twice)
-            raise UserError(f"{found[id]} and {files[id]} would both be called '{id}'; rename one of them.")
-        found |= files
-    return found
-
-
-def file_source(paths: Sequence[Path], classes: Classes, reading: ImageReading) -> ReviewSource:
-    """Open image files that have no labels."""
-    files = find_images(paths)
-    images = (NewImage(id, reading.read(path), path if reading == RGB else None, None) for id, path in files.items())
+def file_source(paths: Sequence[Path], classes: Classes, reading: ImageReading, out: Path) -> ReviewSource:
+    """Open image files that have no labels; what lies in the output folder is left out."""
+    files = find_images(paths, out)
+    images = (NewImage(name, reading.read(path), path if reading == RGB else None, None) for path, name in files)
     return ReviewSource(images, len(files), classes)
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from faircl.deploy.prediction.input_files import find_images
+from faircl.deploy.input_files import find_images
 from faircl.errors import UserError
 
 
