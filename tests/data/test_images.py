@@ -285,3 +285,15 @@ def test_folder_of_arrays(tmp_path: Path) -> None:
     write_mask(tmp_path / "masks/train/x.png", np.zeros((6, 5), np.uint8))
     data = FolderData(tmp_path, images=ImageReading(bands=(5, 5, 0)))
     np.testing.assert_array_equal(data.read("train", "x").image, WORDS[..., [5, 5, 0]] >> 8)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "LA", "RGBA", "CMYK", "1"])
+def test_pictures_are_converted_in_bands(mode, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    picture = Image.fromarray(rng.integers(0, 256, (11, 6, 3), dtype=np.uint8)).convert(mode)
+    path = tmp_path / ("x.tif" if mode == "CMYK" else "x.png")
+    picture.save(path)
+    whole = RGB.read(path)
+    monkeypatch.setattr("faircl.data.images._BAND", 13)  # two rows at a time
+    assert np.array_equal(RGB.read(path), whole)
+    assert np.array_equal(whole, np.asarray(Image.open(path).convert("RGB")))

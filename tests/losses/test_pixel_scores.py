@@ -8,7 +8,7 @@ from torch.nn import functional
 from faircl.labels import IGNORE
 from faircl.losses.cross_entropy import pixel_cross_entropy
 from faircl.losses.pixel_scores import pixel_scores
-from faircl.upsampling import upsampled_argmax
+from faircl.upsampling import _first_largest, upsampled_argmax
 
 SIZES = [((3, 4), (7, 9)), ((2, 2), (8, 8)), ((1, 1), (3, 4)), ((5, 4), (5, 4)), ((5, 6), (3, 2))]
 
@@ -99,3 +99,10 @@ def test_deterministic_gradients_are_the_same():
 def test_a_batch_of_nothing():
     total, own = pixel_scores(torch.zeros(0, 3, 2, 2), torch.zeros((0, 4, 4), dtype=torch.int64))
     assert total.shape == own.shape == (0, 4, 4)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 255, 256, 300])
+def test_the_first_of_several_largest_channels_counts(channels):
+    values = torch.randint(0, 3, (channels, 7, 5), generator=torch.Generator().manual_seed(channels)).float()
+    first = [[min(c for c in range(channels) if v[c] == v.max()) for v in row] for row in values.permute(1, 2, 0)]
+    assert _first_largest(values).tolist() == first
