@@ -66,7 +66,7 @@ def test_wrong_places(refused, tiny_run, photo, out, tmp_path):
     )
     (tmp_path / "file").touch()
     refused("Output", "predict", tiny_run.path, photo, "--out", tmp_path / "file")
-    refused("Cannot write", "predict", tiny_run.path, photo, "--out", tmp_path / "file" / "below")
+    refused("Cannot make", "predict", tiny_run.path, photo, "--out", tmp_path / "file" / "below")
 
 
 def _made(folder):

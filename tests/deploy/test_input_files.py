@@ -84,3 +84,10 @@ def test_links_in_a_circle_end(tree):
 def test_what_is_not_there_is_said(tree, given, words):
     with pytest.raises(UserError, match=words):
         found(tree, *given)
+
+
+def test_a_name_with_two_suffixes_is_that_of_no_other_image(tmp_path):
+    for name in ("photo.jpg", "photo.png", "photo.jpg.png"):
+        (tmp_path / name).touch()
+    names = {image.path.name: image.name for image in find_images([tmp_path], tmp_path / "out")}
+    assert names == {"photo.jpg": "photo.jpg", "photo.png": "photo.png", "photo.jpg.png": "photo.jpg.png"}

@@ -101,3 +101,9 @@ def test_pixel_counts_in_the_ids_of_the_model():
     assert matched_index(index, found.table(source), found).pixels.tolist() == [[8, 2, 0, 0, 1], [8, 0, 0, 0, 0]]
     ignored = matched_index(index, found.table(source, found.ignore), found)
     assert ignored.pixels.tolist() == [[0, 2, 0, 0, 1], [0, 0, 0, 0, 0]]
+
+
+def test_equal_names_of_the_data_are_one_class():
+    found = match_classes(MODEL, data("fence", "Fence", "road", "Road"))
+    assert found.ids == (None, 4, 4, 1, 1)
+    assert (found.new, found.known) == ((4,), (1,))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from faircl.progress import Reporter
     from faircl.runs.versions import Version
 
+MAX_DROP = 3.0
+"""Points of IoU that old classes may lose on average, unless told otherwise."""
+
 
 def add_classes(
     run: RunSource,
@@ -26,7 +29,7 @@ def add_classes(
     same: Mapping[str, str] | None = None,
     labelled: Mapping[str, Sequence[str]] | None = None,
     complete: bool = False,
-    max_drop: float = 3.0,
+    max_drop: float = MAX_DROP,
     max_class_drop: float | None = None,
     settings: Settings = None,
     resume: bool = False,
@@ -57,7 +60,8 @@ def add_classes(
     VersionChain.open(folder)
     request = None
     if resume:
-        if data is not None or out is not None:
+        given = (data, root, out, holdout, classes, same, labelled, complete, settings, max_class_drop)
+        if any(given) or max_drop != MAX_DROP:
             raise UserError("An interrupted addition is continued as it was begun; with resume give the run alone.")
     elif data is None:
         raise UserError("No new data is given; name a folder of images and masks with --data.")

@@ -57,6 +57,7 @@ def predict(
     if not readable and not journal.done:
         raise UserError(f"None of the {len(found)} images can be read; the first: {skipped[0].reason}")
 
+    from faircl.checksums import sha256
     from faircl.deploy.prediction.image_outputs import ImageOutputs, KnownClasses
     from faircl.deploy.prediction.predict_files import FilePredictor, document
     from faircl.progress import ConsoleReporter
@@ -66,7 +67,8 @@ def predict(
     inference.check(options)
     chosen = {key: value for key, value in asdict(options).items() if key != "batch"}
     chosen |= {"overlap": options.shared, "overlay": overlay}
-    journal.begin({"run": str(folder.path), "step": predictor.step, "options": chosen})
+    weights = sha256(folder.step_path(predictor.step) / "model.safetensors")
+    journal.begin({"run": str(folder.path), "step": predictor.step, "weights": weights, "options": chosen})
     classes = KnownClasses(predictor.names, predictor.colours, predictor.background, inference.small)
     outputs = ImageOutputs(place, classes, options, overlay)
     files = FilePredictor(

@@ -72,11 +72,12 @@ def suggest_labels(
         source = file_source([Path(path).expanduser() for path in paths], scenario.classes, predictor.reading, output)
     else:
         source = data_source(settings, scenario, predictor.step)
+    gone = set(scenario.classes.foreground) - set(predictor.names) - set(source.new)
     number = VersionChain(folder).current() if version is None else version
     return write_suggestions(
         Labeller(predictor.network, scenario, min_confidence),
         source,
-        ReviewClasses.of(source.classes, class_colours(scenario.classes, scenario.colours)),
+        ReviewClasses.of(source.classes, class_colours(scenario.classes, scenario.colours), gone),
         output,
         to,
         f"{folder.absolute().name} version {number}",

@@ -41,8 +41,9 @@ def find_images(given: Sequence[str | Path], out: Path) -> list[InputImage]:
     if len(set(map(_stem, insides))) < len(insides):
         folder = os.path.commonpath([path.parent for path in found])
         insides = [os.path.relpath(path, folder) for path in found]
-    shared = Counter(map(_stem, insides))
-    names = [inside if shared[_stem(inside)] > 1 else _stem(inside) for inside in insides]
+    names = list(map(_stem, insides))
+    while taken := {name for name, count in Counter(names).items() if count > 1}:  # photo.jpg, photo.jpg.png
+        names = [inside if name in taken else name for name, inside in zip(names, insides, strict=True)]
     return [InputImage(path, name.replace(os.sep, "/")) for (path, _), name in zip(found.values(), names, strict=True)]
 
 

@@ -110,12 +110,14 @@ def match_classes(
         elif id is not None and known.classes.background and id == BACKGROUND:
             id = None  # the data has a class of the background's name
         elif id in known.learned:
-            old.append(id)
+            if id not in old:
+                old.append(id)
         elif (wanted is None or _plain(name) in map(_plain, wanted)) and (present is None or place in present):
             if id is None:
-                id = len(names)
+                id = by_name[_plain(name)] = len(names)
                 names.append(name)
-            new.append(id)
+            if id not in new:
+                new.append(id)
         else:
             id = None
         ids.append(id)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from faircl.config.run import parse_data
 from faircl.data.sample import SegmentationData
 from faircl.errors import UserError, listed
 from faircl.readers.base import ReaderConfig
 from faircl.registry import READERS
+
+ReaderAndData = tuple[ReaderConfig, SegmentationData]
 
 
 def reader_settings(data: str | Path | Mapping[str, Any], root: str | Path | None = None) -> dict[str, Any]:
@@ -30,17 +32,17 @@ def reader_settings(data: str | Path | Mapping[str, Any], root: str | Path | Non
     return {"name": "folder", "root": str(path)}
 
 
-def open_reader(settings: Mapping[str, Any]) -> tuple[ReaderConfig, SegmentationData]:
-    """Open a data set by the settings of its reader."""
+def open_reader(settings: Mapping[str, Any], role: Literal["train", "test"] = "train") -> ReaderAndData:
+    """Open a data set by the settings of its reader, to learn from its training split or to test on its test split."""
     reader, _ = parse_data({"data": dict(settings), "scenario": {}})
     reader = reader.absolute()
     data = reader.open()
-    return _with_only_split(reader, data), data
+    return _with_only_split(reader, data, role), data
 
 
-def _with_only_split(reader: ReaderConfig, data: SegmentationData) -> ReaderConfig:
-    """Train on the only split that there is, whatever its name, as in the exports of annotation tools."""
+def _with_only_split(reader: ReaderConfig, data: SegmentationData, role: str) -> ReaderConfig:
+    """Use the only split that there is, whatever its name, as in the exports of annotation tools."""
     splits = tuple(data.splits()) if hasattr(data, "splits") else ()
     if len(splits) == 1 and not {reader.train, reader.test} & {*splits}:
-        return reader.model_copy(update={"train": splits[0]})
+        return reader.model_copy(update={role: splits[0]})
     return reader

@@ -30,7 +30,7 @@ def open_scored_images(
     Where the data does not name every class of the model, its unlabelled pixels may show one of the others: they are
     not scored. ``same`` says of names in the data which of the model's classes they are.
     """
-    reader, data = open_reader(settings)
+    reader, data = open_reader(settings, "test")
     same = {name: target for name, target in same.items() if name in data.classes.names}
     matching = match_classes(known, data.classes, wanted=(), same=same)
     if not matching.known:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from faircl.deploy import unknown_logits
@@ -139,8 +138,7 @@ def _of_features(name: str, known: KnownFeatures, network: Segmenter, background
         return lambda features, logits: share(raw(features))
     by_features, by_logits = _COMBINED[name]
     raw, formula = _FEATURES[by_features](known), _LOGITS[by_logits]
-    weight, bias = network.classifier.weight_and_bias()
-    known_raw = raw.of_known(), formula(F.linear(known.features, weight.float(), bias.float()), background)
+    known_raw = raw.of_known(), formula(network.classifier.classify(known.features).float(), background)
     shares = [Calibration.of(values) for values in known_raw]
 
     def both(of_features: Tensor, of_logits: Tensor) -> Tensor:

@@ -148,10 +148,10 @@ class VersionChain:
     def remove(self, number: int) -> None:
         """Remove a version that no other one was made from; without any, nothing of the versions is left."""
         folder = self.folder(number)
-        with suppress(OSError):
-            (folder / VERSION).unlink(missing_ok=True)  # from here on it is unfinished, even if the process is killed
+        removed = folder.with_name(f".{folder.name}.removed")
         with writing(folder):
-            shutil.rmtree(folder)
+            os.replace(folder, removed)  # at once: a killed process leaves a version whole or none
+        shutil.rmtree(removed, ignore_errors=True)
         if not self._numbers():
             shutil.rmtree(self.run / VERSIONS, ignore_errors=True)
 
@@ -163,6 +163,8 @@ class VersionChain:
             place.mkdir(exist_ok=True)
         with RunLock(place) as lock:
             lock.acquire()
+            for left in place.glob(".*.removed"):  # by a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
             try:
                 yield
             finally:

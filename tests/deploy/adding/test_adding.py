@@ -1,5 +1,6 @@
 """Adding classes to a tiny run: what is written, what is refused, and that it can be undone."""
 
+import multiprocessing
 import shutil
 from dataclasses import replace
 
@@ -144,6 +145,46 @@ def test_an_interrupted_addition_goes_on(run, streets):
         faircl.add_classes(run, resume=True, reporter=Silent())
 
 
+def test_a_version_that_comes_meanwhile_is_not_lost(run, streets):
+    """Whoever changes the versions holds their lock from the first look at them."""
+    with VersionChain.open(run).locked():
+        process = multiprocessing.get_context("fork").Process(target=_add_elsewhere, args=(run, streets["van"]))
+        process.start()
+        process.join()
+    assert process.exitcode == 3
+    assert faircl.versions(run) == []
+
+
+def _add_elsewhere(run, data):
+    try:
+        add(run, data)
+    except UserError as error:
+        raise SystemExit(3 if "Another process" in str(error) else 4) from None
+
+
+@pytest.mark.slow
+def test_a_finished_training_survives_what_comes_after_it(run, streets, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(VersionChain, "write", _fail)
+        with pytest.raises(UserError, match="no room"):
+            add(run, streets["van"])
+    assert (run / "versions" / "01" / "steps" / "01" / "model.safetensors").is_file()
+    assert faircl.add_classes(run, resume=True, reporter=Silent()).accepted
+
+
+def test_a_holdout_that_is_learned_from_is_refused(run, streets):
+    both = {"name": "folder", "root": str(streets["check"]), "train": "test"}
+    with pytest.raises(UserError, match="6 of the 6 holdout images are among the new images"):
+        add(run, both, holdout=streets["check"])
+
+
+def test_a_copy_that_failed_is_removed(run, streets, monkeypatch, tmp_path):
+    monkeypatch.setattr("faircl.deploy.adding.add.train", _fail)
+    with pytest.raises(UserError, match="no room"):
+        add(run, streets["van"], out=tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_failure_before_training_leaves_nothing(run, streets, monkeypatch):
     before = digests(run)
     monkeypatch.setattr("faircl.deploy.adding.add.train", _fail)
@@ -232,6 +273,9 @@ def test_wrong_use_is_one_sentence_and_writes_nothing(run, streets, cli, tmp_pat
         ([run, "--data", van, "--labelled", tmp_path / "other.yaml"], "matches none of the 12 new images"),
         ([run, "--resume"], "nothing to continue"),
         ([run, "--resume", "--data", van], "with resume give the run alone"),
+        ([run, "--resume", "--max-drop", 1], "with resume give the run alone"),
+        ([run, "--data", van, "--set", "model.width=16"], "Setting model.width cannot be changed here"),
+        ([run, "--data", van, "--set", "method.name=mib"], "Classes are added by faircl, not by mib"),
         ([run, "--data", van, "--set", "train.epoch=1", "--out", tmp_path / "new"], "Did you mean 'epochs'"),
     ):
         result = cli("add-classes", *words)

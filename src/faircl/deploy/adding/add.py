@@ -38,6 +38,7 @@ from faircl.runs.folder import RunFolder
 from faircl.runs.reading import DATA, Record
 from faircl.runs.versions import Version, VersionChain, copy_run
 from faircl.scenario import Splits
+from faircl.scenario.class_steps import file_identities
 from faircl.timed_lines import duration
 
 KIND = "add-classes"
@@ -52,6 +53,7 @@ class Addition:
     new: NewImages
     holdout: ScoredImages | None
     config: RunConfig
+    parent: int
 
     @property
     def names(self) -> list[str]:
@@ -62,53 +64,82 @@ class Addition:
 def add_classes(
     run: Path, request: Request | None, reporter: Reporter, out: Path | None = None, resume: bool = False
 ) -> list[Version]:
-    """Add the classes of a request to a model; return the versions that were made, the last one first to be used.
+    """Add the classes of a request to a model and return the versions that were made, in order.
 
     Classes that different images label come one version after the other. With ``out`` the run is copied there first
-    and stays as it is. With ``resume`` an unfinished version is continued, and the request is its own.
+    and stays as it is. Without a request an unfinished version is continued (``resume``), whose request is its own.
     """
     if launched_world_size() > 1:
         raise UserError("Classes are added by one process; start 'faircl add-classes' without torchrun.")
     chain = VersionChain.open(run)
-    unfinished = chain.unfinished()
-    if resume:
-        if unfinished is None:
-            raise UserError(f"There is nothing to continue in {run}: every version is finished; leave --resume out.")
-        request = Request.load(chain.folder(unfinished))
-    elif unfinished is not None and out is None:
-        raise UserError(
-            f"Version {unfinished} of {run} is unfinished; continue it with 'faircl add-classes {run} --resume', or "
-            f"remove it with 'faircl versions undo {run}'."
-        )
-    assert request is not None, "a request, or an unfinished version that has one"
+    if out is None:
+        with chain.locked():
+            request = _unfinished_request(chain) if resume else _checked_request(chain, request)
+            return _add_all(chain, prepare(chain, request, reporter), reporter)
+    assert request is not None, "an addition to a copy is new"
     addition = prepare(chain, request, reporter)
-    if out is not None:
-        copy_run(run, out)
-        chain = VersionChain(out)
+    copy_run(run, out)
+    try:
+        with (copy := VersionChain(out)).locked():
+            if copy.current() != addition.parent:
+                raise UserError(f"{run} has got another version meanwhile; start 'faircl add-classes' again.")
+            return _add_all(copy, addition, reporter)
+    except UserError:
+        if len(VersionChain(out).finished()) == len(chain.finished()) and VersionChain(out).unfinished() is None:
+            shutil.rmtree(out, ignore_errors=True)  # the copy has nothing that the run has not
+        raise
+
+
+def _unfinished_request(chain: VersionChain) -> Request:
+    unfinished = chain.unfinished()
+    if unfinished is None:
+        raise UserError(f"There is nothing to continue in {chain.run}: every version is finished; leave --resume out.")
+    return Request.load(chain.folder(unfinished))
+
+
+def _checked_request(chain: VersionChain, request: Request | None) -> Request:
+    """Return the request; a UserError if another addition is unfinished."""
+    assert request is not None, "a request, or a version to continue"
+    unfinished = chain.unfinished()
+    if unfinished is not None:
+        raise UserError(
+            f"Version {unfinished} of {chain.run} is unfinished; continue it with 'faircl add-classes {chain.run} "
+            f"--resume', or remove it with 'faircl versions undo {chain.run}'."
+        )
+    return request
+
+
+def _add_all(chain: VersionChain, addition: Addition, reporter: Reporter) -> list[Version]:
+    """Add the classes of a request, a version after the other; a rejected one is the last."""
     made: list[Version] = []
-    with chain.locked():
-        while True:
-            made.append(_add(chain, addition, chain.unfinished() or chain.next(), reporter))
-            if not made[-1].accepted or not addition.new.then:
-                return made
-            request = replace(request, classes=addition.new.then[0], then=addition.new.then[1:])
-            addition = prepare(chain, request, reporter)
+    while True:
+        made.append(_add(chain, addition, chain.unfinished() or chain.next(), reporter))
+        if not made[-1].accepted or not addition.new.then:
+            return made
+        request = replace(addition.request, classes=addition.new.then[0], then=addition.new.then[1:])
+        addition = prepare(chain, request, reporter)
 
 
 def prepare(chain: VersionChain, request: Request, reporter: Reporter) -> Addition:
     """Open and check all that an added step needs; a UserError where something is missing."""
-    base = Base.open(RunFolder(chain.find(None)))
+    parent = chain.current()
+    base = Base.open(RunFolder(chain.folder(parent)))
     new = open_new_images(base.known, request, reporter)
     holdout = None if request.holdout is None else open_holdout(base.known, new.matching, request, reporter)
+    if holdout is not None:
+        _check_separate(new, holdout)
     config = _config(base, request, new)
     check_device(config.train)
     verify_sources(new.source, *([] if holdout is None else [holdout.source]), reporter=reporter)
-    return Addition(base, request, new, holdout, config)
+    return Addition(base, request, new, holdout, config, parent)
 
 
 def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporter) -> Version:
     """Train and judge one version."""
     base, request, folder = addition.base, addition.request, RunFolder(chain.folder(number))
+    begun = folder.begun()
+    if not begun:
+        shutil.rmtree(folder.path, ignore_errors=True)  # what a killed process left before anything counted
     reporter.say(_announce(chain, addition, number))
     try:
         with process_settings(addition.config.train):
@@ -116,7 +147,7 @@ def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporte
         command = f"faircl add-classes {shlex.quote(str(chain.run))} --resume"
         train(plan.config, folder.path, reporter, resume=True, plan=plan, resume_command=command)
     except UserError:
-        if not folder.checkpoints.is_dir():  # it failed before anything was learned: nothing is worth keeping
+        if not begun and not folder.checkpoints.is_dir() and folder.finished_steps() < 2:  # nothing was learned
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
     before, after = (folder.records("eval")[step] for step in (0, 1))
@@ -129,7 +160,7 @@ def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporte
     images = len(plan.scenario.steps[1].test_images)
     version = Version(
         number=number,
-        parent=chain.current(),
+        parent=addition.parent,
         status="rejected" if verdict.reason else "accepted",
         kind=KIND,
         what=f"added {', '.join(addition.names)}",
@@ -149,10 +180,21 @@ def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporte
         reason=verdict.reason,
         changes=verdict.changes,
     )
-    shutil.rmtree(folder.path / AGREEMENT, ignore_errors=True)
     chain.write(version)
+    shutil.rmtree(folder.path / AGREEMENT, ignore_errors=True)
     (folder.path / REQUEST).unlink(missing_ok=True)
     return version
+
+
+def _check_separate(new: NewImages, holdout: ScoredImages) -> None:
+    """Raise a UserError if an image is both learned from and checked on: the check would prove nothing."""
+    learned, checked = file_identities(new.index), file_identities(holdout.index)
+    trained = {learned[id] for id in new.images}
+    if shared := [id for id in holdout.index.ids if checked[id] in trained]:
+        raise UserError(
+            f"{len(shared)} of the {len(checked)} holdout images are among the new images, {shared[0]} for one; check "
+            "on images that are not learned from."
+        )
 
 
 def _config(base: Base, request: Request, new: NewImages) -> RunConfig:

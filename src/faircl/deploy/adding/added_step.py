@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faircl.config.overrides import merge
+from faircl.config.overrides import given_settings, merge, parse_override
 from faircl.config.run import RunConfig, apply_overrides, parse_config
 from faircl.data.label_index import LabelIndex
 from faircl.deploy.matching import Known, Matching
@@ -95,6 +95,7 @@ def added_config(base: Base, data: dict[str, Any], scenario: Scenario, settings:
 
     A method other than FairCL gives way to it. A replay memory of images is left out, as no old image is needed.
     """
+    _check_settings(settings)
     tree = base.config.model_dump(mode="json")
     tree["data"] = data
     tree["scenario"] = {"task": scenario.task, "setting": scenario.setting}
@@ -108,4 +109,17 @@ def added_config(base: Base, data: dict[str, Any], scenario: Scenario, settings:
     images = len(scenario.steps[1].images)
     tree["train"]["batch"] = min(tree["train"]["batch"], images)
     config = parse_config(apply_overrides(tree, settings))
+    if config.method.name != tree["method"]["name"]:
+        raise UserError(f"Classes are added by {tree['method']['name']}, not by {config.method.name}; leave it out.")
     return config.model_copy(update={"data": config.data.absolute()})
+
+
+def _check_settings(settings: Sequence[str]) -> None:
+    """Raise a UserError for settings that follow from the model and the new data."""
+    for override in settings:
+        key = next(iter(given_settings(parse_override(override))), override)
+        section = key.partition(".")[0]
+        if section in ("data", "scenario", "model", "memory", "eval"):
+            raise UserError(
+                f"Setting {key} cannot be changed here: it follows from the model or from the new data; leave it out."
+            )

@@ -15,7 +15,7 @@ from faircl.data.sample import SegmentationData
 from faircl.deploy.adoption.checks import check_output
 from faircl.deploy.adoption.class_names import AdoptedClasses, adopted_classes, parse_names
 from faircl.deploy.adoption.images import Batches, labelled_batches, unlabelled_batches
-from faircl.deploy.adoption.matched_data import MatchedData
+from faircl.deploy.adoption.matched_data import NetworkData
 from faircl.deploy.adoption.read_source import read_source
 from faircl.deploy.adoption.run_files import source_facts, write_run
 from faircl.deploy.adoption.same_output import Agreement, check_same_output
@@ -108,14 +108,11 @@ def _network(config: RunConfig, source: Source, adopted: AdoptedClasses) -> Segm
     return network
 
 
-def _matched(config: RunConfig, adopted: AdoptedClasses) -> MatchedData:
-    data = config.data.open()
-    for split in (config.data.train, config.data.test):
-        data.ids(split)  # a missing split is an error
-    return MatchedData(data, adopted.classes)
+def _matched(config: RunConfig, adopted: AdoptedClasses) -> NetworkData:
+    return NetworkData(config.data.open(), adopted.classes, (config.data.train, config.data.test))
 
 
-def _scenario(config: RunConfig, adopted: AdoptedClasses, data: MatchedData | None) -> Scenario:
+def _scenario(config: RunConfig, adopted: AdoptedClasses, data: NetworkData | None) -> Scenario:
     """Return a scenario of one step, which has no training image: what the network was trained on is not known."""
     classes = adopted.classes
     tested = () if data is None else tuple(data.ids(config.data.test))
@@ -170,13 +167,15 @@ def _evaluate(
     )
 
 
-def _class_notes(adopted: AdoptedClasses, data: MatchedData | None) -> list[str]:
+def _class_notes(adopted: AdoptedClasses, data: NetworkData | None) -> list[str]:
     notes = []
     if not adopted.classes.background:
         notes.append("no class is the background; --background NAME makes one of them so")
-    if data is not None and data.match.unknown:
+    if data is not None and data.unknown:
+        notes.append(f"the network does not have these classes of the data, which are ignored: {listed(data.unknown)}")
+    if data is not None and data.missing:
         notes.append(
-            f"the network does not have these classes of the data, which are ignored: {listed(data.match.unknown)}"
+            f"the data does not name {listed(data.missing)}; its unlabelled pixels may be of these, and are ignored"
         )
     return notes
 

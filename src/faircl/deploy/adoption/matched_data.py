@@ -2,77 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
-
 from faircl.data.file_data import FileData
-from faircl.data.masks import MAX_UINT8_CLASSES, colour_names
-from faircl.data.sample import Classes, Sample, SegmentationData
+from faircl.data.masks import colour_names
+from faircl.data.sample import Classes, SegmentationData
+from faircl.deploy.matched_data import MatchedData, Source
+from faircl.deploy.matching import Known, match_classes
 from faircl.errors import UserError, listed
-from faircl.labels import BACKGROUND, IGNORE, Mask
+from faircl.labels import BACKGROUND
 
 
-class Match(NamedTuple):
-    """Id of the network's class for every id of the data, None where it has none; and the classes that lack a match."""
+class NetworkData(MatchedData):
+    """A data set whose masks hold the ids of a network's classes.
 
-    ids: tuple[int | None, ...]
-    unknown: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
-def match_classes(data: Classes, network: Classes) -> Match:
-    """Match classes by name; the background of one is that of the other, whatever it is called.
-
-    ``unknown`` are classes of the data that the network does not have, ``missing`` those of the network that the data
-    does not have.
+    Pixels of other classes are ignored. So is the data's background unless the data names every class of the network:
+    otherwise it may hide one of those. ``unknown`` are classes of the data that the network does not have, ``missing``
+    those of the network that the data does not have.
     """
-    own = {name: id for id, name in enumerate(network.names)}
-    ids = [own.get(name) for name in data.names]
-    if data.background and network.background:
-        ids[BACKGROUND] = BACKGROUND
-    known = {id for id in ids if id is not None}
-    unknown = tuple(name for name, id in zip(data.names, ids, strict=True) if id is None)
-    missing = tuple(name for id, name in enumerate(network.names) if id not in known)
-    if not known - ({BACKGROUND} if network.background else set()):
-        raise UserError(
-            f"The data and the network have no class in common: the data has {listed(data.names)}, the network "
-            f"{listed(network.names)}; give data with classes of the network, or the right names with --classes."
-        )
-    return Match(tuple(ids), unknown, missing)
 
-
-class MatchedData:
-    """A data set whose masks hold the ids of a network's classes; pixels of its other classes are ignored."""
-
-    def __init__(self, data: SegmentationData, classes: Classes) -> None:
-        self.data, self.classes, self.match = data, classes, match_classes(data.classes, classes)
-
-    def ids(self, split: str) -> Sequence[str]:
-        """Return the image ids of a split."""
-        return self.data.ids(split)
-
-    def read(self, split: str, id: str) -> Sample:
-        """Return image and mask of one id."""
-        sample = self.data.read(split, id)
-        return sample._replace(mask=self._matched(sample.mask))
-
-    def read_mask(self, split: str, id: str) -> Mask:
-        """Return the mask alone."""
-        return self._matched(self.data.read_mask(split, id))
+    def __init__(self, data: SegmentationData, classes: Classes, splits: tuple[str, ...]) -> None:
+        known = Known(classes, tuple(range(len(classes.names))))
+        self.matching, self.data = match_classes(known, data.classes, wanted=()), data
+        if not self.matching.known:
+            raise UserError(
+                f"The data and the network have no class in common: the data has {listed(data.classes.names)}, the "
+                f"network {listed(classes.names)}; give data with classes of the network, or the right names with "
+                "--classes."
+            )
+        foreground = data.classes.foreground
+        self.unknown = tuple(data.classes.names[id] for id in foreground if self.matching.ids[id] is None)
+        self.missing = tuple(classes.names[id] for id in known.foreground if id not in self.matching.known)
+        table = self.matching.table(data.classes, self.matching.ignore)
+        if data.classes.background and classes.background and not self.missing:
+            table[BACKGROUND] = BACKGROUND
+        super().__init__(classes, {split: Source(data, split, tuple(data.ids(split)), table) for split in splits})
 
     def colours(self) -> tuple[str, ...]:
         """Return the data's own colours of the network's classes, "#rrggbb" by id; none if one has no colour."""
         palette = self.data.palette if isinstance(self.data, FileData) else None
-        if palette is None or self.match.missing:
+        if palette is None or self.missing:
             return ()
-        place = {id: number for number, id in enumerate(self.match.ids) if id is not None}
-        return tuple(colour_names(palette[[place[id] for id in range(len(self.classes.names))]]))
-
-    def _matched(self, mask: Mask) -> Mask:
-        table = np.full(np.iinfo(mask.dtype).max + 1, IGNORE, np.uint16)
-        table[: len(self.match.ids)] = [IGNORE if id is None else id for id in self.match.ids]
-        matched = table[mask]
-        # The ignore value is the largest of the type, so that of 16 bits becomes that of 8.
-        return matched.astype(np.uint8) if len(self.classes.names) <= MAX_UINT8_CLASSES else matched
+        place = {id: number for number, id in enumerate(self.matching.ids) if id is not None}
+        places = [place.get(id, BACKGROUND) for id in range(len(self.classes.names))]
+        return tuple(colour_names(palette[places]))

@@ -16,7 +16,7 @@ DOCUMENT, JOURNAL = "predictions.json", "predictions.part.jsonl"
 
 
 class Journal:
-    """The output folder of a prediction, free or with one that was interrupted; nothing is written before `add`."""
+    """The output folder of a prediction, free or with one that was interrupted; nothing is written before `begin`."""
 
     def __init__(self, out: Path, resume: bool) -> None:
         self.out, self.path = out, out / JOURNAL
@@ -49,8 +49,8 @@ class Journal:
                 f"{settings.get(other[0])}; give the same options, or choose another folder with --out."
             )
         self.settings = settings
-        if self.path.exists():  # without a line that breaks off
-            write_text(self.path, "".join(json.dumps(line) + "\n" for line in (settings, *self.done.values())))
+        self._make_folder()
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in (settings, *self.done.values())))
 
     def remaining(self, images: list[InputImage]) -> list[InputImage]:
         """Return the images that are not finished yet; those that are must still be among them."""
@@ -65,10 +65,9 @@ class Journal:
 
     def add(self, entry: dict[str, Any]) -> None:
         """Note a finished image."""
-        first = [] if self.path.exists() else [self.settings]
         try:
             with open(self.path, "a", encoding="utf-8") as file:
-                file.writelines(json.dumps(line) + "\n" for line in (*first, entry))
+                file.write(json.dumps(entry) + "\n")
         except OSError as error:
             raise UserError(
                 f"Cannot write {self.path}: {error.strerror}; mend that and continue with --resume."
@@ -77,21 +76,25 @@ class Journal:
 
     def finish(self, document: dict[str, Any]) -> None:
         """Write the document and drop the journal."""
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"Cannot make the output folder {self.out}: {error.strerror}; choose another with --out."
-            ) from None
+        self._make_folder()
         write_text(self.out / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         self.path.unlink(missing_ok=True)
 
     def remove_empty_folders(self) -> None:
         """Remove what a prediction has made that failed before its first image was finished."""
         if not self.done:
+            self.path.unlink(missing_ok=True)
             for place, _, _ in os.walk(self.out, topdown=False):
                 with suppress(OSError):
                     os.rmdir(place)
+
+    def _make_folder(self) -> None:
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"Cannot make the output folder {self.out}: {error.strerror}; choose another with --out."
+            ) from None
 
     def _read(self, resume: bool) -> None:
         if not resume:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,11 @@ class ReviewClasses:
 
     classes: Classes
     colours: tuple[Colour, ...]
+    gone: frozenset[int] = frozenset()
+    """Ids that stand for no class any more, or not yet: nobody is to paint with them."""
 
     @classmethod
-    def of(cls, classes: Classes, colours: Sequence[Colour]) -> ReviewClasses:
+    def of(cls, classes: Classes, colours: Sequence[Colour], gone: Collection[int] = ()) -> ReviewClasses:
         """Give every class its own of ``colours``; one that has none, or that of another class, gets a free one."""
         found: list[Colour] = [BLACK] if classes.background else []
         taken = {BLACK, IGNORE_COLOUR}
@@ -32,12 +34,12 @@ class ReviewClasses:
             own = colours[id] if id < len(colours) else BLACK
             found.append(next(free) if own in taken else own)
             taken.add(found[-1])
-        return cls(classes, tuple(found))
+        return cls(classes, tuple(found), frozenset(gone))
 
     @property
     def labels(self) -> dict[int, str]:
-        """Names by id of the classes that a person can choose: all but the background."""
-        return {id: self.classes.names[id] for id in self.classes.foreground}
+        """Names by id of the classes that a person can choose: all but the background and those that are gone."""
+        return {id: self.classes.names[id] for id in self.classes.foreground if id not in self.gone}
 
     def palette(self) -> Palette:
         """Return 256 colours or more, all different, so that a colour beyond the classes is none of theirs."""

@@ -36,11 +36,12 @@ class NewImage(NamedTuple):
 
 
 class ReviewSource(NamedTuple):
-    """New images, their number, and the classes of their masks: those of a model, and new ones behind them."""
+    """New images, their number, the classes of their masks, those of a model first, and the ids of new ones."""
 
     images: Iterator[NewImage]
     total: int
     classes: Classes
+    new: tuple[int, ...] = ()
 
 
 def file_source(paths: Sequence[Path], classes: Classes, reading: ImageReading, out: Path) -> ReviewSource:
@@ -56,7 +57,7 @@ def data_source(settings: Mapping[str, Any], scenario: Scenario, step: int) -> R
     matching = match_classes(Known.of(scenario, step), data.classes)
     ids = tuple(data.ids(reader.train))
     source = Source(data, reader.train, ids, matching.table(data.classes))
-    return ReviewSource(_labelled(source, matching.classes), len(ids), matching.classes)
+    return ReviewSource(_labelled(source, matching.classes), len(ids), matching.classes, matching.new)
 
 
 def _labelled(source: Source, classes: Classes) -> Iterator[NewImage]:
