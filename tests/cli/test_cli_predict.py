@@ -87,8 +87,11 @@ def test_ctrl_c_keeps_what_is_finished(tiny_run, photo, out, tmp_path):
     for number in range(2000):
         (photos / f"{number}.png").write_bytes(photo.read_bytes())
     command = [sys.executable, "-m", "faircl", "predict", str(tiny_run.path), str(photos), "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while not (out / "predictions.part.jsonl").exists() and process.poll() is None:
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    # A process that was started in the background ignores SIGINT, and so would its children.
+    process = subprocess.Popen(command, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    journal = out / "predictions.part.jsonl"
+    while process.poll() is None and (not journal.exists() or journal.read_text().count("\n") < 3):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

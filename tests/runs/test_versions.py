@@ -37,6 +37,8 @@ def add(chain: VersionChain, number: int, status: str | None = "accepted") -> No
     folder = chain.folder(number)
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(f"seed: {number}\n")
+    (folder / "scenario.json").write_text('{"steps": [{}, {}]}')
+    (folder / "steps" / "01").mkdir(parents=True)
     if status:
         chain.write(replace(ONE, number=number, status=status))
 
@@ -131,3 +133,37 @@ def test_folders_that_are_no_run(chain, tmp_path):
     add(chain, 1)
     with pytest.raises(UserError, match="is one version of"):
         VersionChain.open(chain.folder(1))
+
+
+def test_a_run_in_a_hugging_face_folder(chain, tmp_path):
+    hub = tmp_path / "hub"
+    hub.mkdir()
+    chain.run.rename(hub / "faircl")
+    found = VersionChain.open(hub)
+    assert found.run == hub / "faircl"
+    add(found, 1)
+    assert VersionChain.open(hub).current() == 1
+
+
+def test_a_version_that_lost_its_network_is_not_used(chain):
+    add(chain, 1)
+    (chain.folder(1) / "steps" / "01").rmdir()
+    with pytest.raises(UserError, match=r"Version 1 of .* has lost its network"):
+        chain.find(None)
+
+
+def test_a_version_in_the_wrong_folder(chain):
+    add(chain, 1)
+    chain.folder(1).rename(chain.folder(5))
+    with pytest.raises(UserError, match="holds version 1; give the folder its own number"):
+        chain.finished()
+
+
+def test_what_killed_processes_left_goes_with_the_next_change(chain):
+    before = digests(chain.run)
+    for name in ("01", ".02.removed", ".03.part"):
+        (chain.run / "versions" / name / "agreement").mkdir(parents=True)
+    with chain.locked():
+        assert chain.next() == 1
+    assert digests(chain.run) == before
+    assert not (chain.run / "versions").exists()

@@ -68,7 +68,7 @@ def add_classes(
     else:
         if out is not None:
             check_new_folder(Path(out))
-        _check_limits(max_drop, max_class_drop)
+        _check_limits(max_drop, max_class_drop, holdout is not None)
         request = Request(
             data=reader_settings(data, root),
             holdout=None if holdout is None else _holdout_settings(holdout, data, root),
@@ -100,10 +100,10 @@ def undo(run: RunSource) -> int:
     from faircl.runs.versions import VersionChain
 
     chain = VersionChain.open(folder_path(run))
-    newest = chain.next() - 1
-    if newest == 0:
-        raise UserError(f"{chain.run} has no version to undo: it is as it was trained.")
     with chain.locked():
+        newest = chain.next() - 1
+        if newest == 0:
+            raise UserError(f"{chain.run} has no version to undo: it is as it was trained.")
         chain.remove(newest)
     return newest
 
@@ -117,7 +117,9 @@ def _holdout_settings(holdout: DataSource, data: DataSource, root: str | Path | 
     return reader_settings(holdout)
 
 
-def _check_limits(max_drop: float, max_class_drop: float | None) -> None:
+def _check_limits(max_drop: float, max_class_drop: float | None, holdout: bool) -> None:
     for name, limit in (("max_drop", max_drop), ("max_class_drop", max_class_drop)):
         if limit is not None and not limit >= 0:
             raise UserError(f"{name} is {limit}; expected points of IoU, 0 or more.")
+    if not holdout and (max_drop != MAX_DROP or max_class_drop is not None):
+        raise UserError("A limit on what old classes may lose is checked on held-out images; give some with --holdout.")

@@ -217,9 +217,10 @@ def synth(
 
     scenes: SegmentationData = SceneData(images, test_images, size, seed)
     if classes is not None:
+        from faircl.cli.names import comma_list
         from faircl.readers.some_classes import SomeClasses
 
-        scenes = SomeClasses(scenes, [name.strip() for name in classes.split(",") if name.strip()])
+        scenes = SomeClasses(scenes, comma_list(classes))
     counts = write_folder(scenes, ("train", "test"), out, ConsoleReporter())
     if as_json:
         print_json({"root": str(out), "images": counts, "classes": list(scenes.classes.names)})

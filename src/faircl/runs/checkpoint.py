@@ -118,9 +118,12 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 def check_whole(path: Path, names: Sequence[str] = ()) -> None:
     """Raise a UserError if one of these files of a folder, or of all, does not have its checksum."""
     if found := damaged_file(path, names):
+        version = path.parents[2].name == "versions"  # RUN/versions/NN/steps/MM
+        again = "remove the version with 'faircl versions undo'", "train the step again with 'faircl train --resume'"
+        remedy = again[0] if version else again[1]
         raise UserError(
             f"{path / found} is missing or damaged: it does not have the sha256 in {path / CHECKSUMS}; restore it from "
-            "a copy, or train the step again with 'faircl train --resume'."
+            f"a copy, or {remedy}."
         )
 
 

@@ -22,7 +22,7 @@ from faircl.errors import UserError
 from faircl.files import check_new_folder, write_text, writing
 from faircl.runs.begun import is_begun
 from faircl.runs.lock import LOCK, RunLock
-from faircl.runs.reading import CONFIG, read_json
+from faircl.runs.reading import CONFIG, EXPORTED_RUN, SCENARIO, read_json
 
 VERSIONS, VERSION = "versions", "version.json"
 FORMAT = 1
@@ -100,7 +100,9 @@ class VersionChain:
 
     @classmethod
     def open(cls, run: Path) -> VersionChain:
-        """Open the chain of a run; a UserError if the folder is none, or one version of another run."""
+        """Open the chain of a run, or of one in a Hugging Face folder; a UserError if the folder is none of both."""
+        if not is_begun(run) and is_begun(run / EXPORTED_RUN):
+            run = run / EXPORTED_RUN
         if not (run / CONFIG).is_file():
             raise UserError(
                 f"{run} is not a run folder: it has no {CONFIG}; give a folder that 'faircl train' or 'faircl adopt' "
@@ -116,13 +118,27 @@ class VersionChain:
 
     def finished(self) -> list[Version]:
         """Return the finished versions after version 0, rejected ones too."""
-        files = (self.folder(number) / VERSION for number in self._numbers())
-        return [Version.from_json(read_json(file), file) for file in files if file.is_file()]
+        files = {number: self.folder(number) / VERSION for number in self._numbers()}
+        found = {n: Version.from_json(read_json(file), file) for n, file in files.items() if file.is_file()}
+        if moved := [number for number, version in found.items() if version.number != number]:
+            number = moved[0]
+            raise UserError(
+                f"{self.folder(number)} holds version {found[number].number}; give the folder its own number again."
+            )
+        return list(found.values())
 
     def unfinished(self) -> int | None:
         """Return the number of a version that was begun and not finished, if there is one."""
         left = [number for number in self._numbers() if not (self.folder(number) / VERSION).is_file()]
         return left[-1] if left else None
+
+    def check_finished(self) -> None:
+        """Raise a UserError if a version is unfinished: nothing is built on it, and nothing beside it."""
+        if (unfinished := self.unfinished()) is not None:
+            raise UserError(
+                f"Version {unfinished} of {self.run} is unfinished; continue it with 'faircl add-classes {self.run} "
+                f"--resume', or remove it with 'faircl versions undo {self.run}'."
+            )
 
     def current(self) -> int:
         """Return the number of the newest accepted version."""
@@ -135,11 +151,24 @@ class VersionChain:
     def find(self, number: int | None) -> Path:
         """Return the folder of a version, by default the current one."""
         if number is None:
-            return self.folder(self.current())
+            number = self.current()
         known = [0, *(one.number for one in self.finished())]
         if number not in known:
             raise UserError(f"{self.run} has no version {number}; it has: {', '.join(map(str, known))}.")
+        self._check_whole(number)
         return self.folder(number)
+
+    def _check_whole(self, number: int) -> None:
+        """Raise a UserError if the network of a version after version 0 is not there."""
+        folder = self.folder(number)
+        if number == 0:
+            return
+        last = folder / "steps" / f"{len(read_json(folder / SCENARIO).get('steps', [])) - 1:02d}"
+        if not last.is_dir():
+            raise UserError(
+                f"Version {number} of {self.run} has lost its network, {last}; restore it from a copy, or remove the "
+                f"version with 'faircl versions undo {self.run}'."
+            )
 
     def write(self, version: Version) -> None:
         """Finish a version: from now on it counts."""
@@ -163,7 +192,7 @@ class VersionChain:
             place.mkdir(exist_ok=True)
         with RunLock(place) as lock:
             lock.acquire()
-            for left in place.glob(".*.removed"):  # by a process that was killed
+            for left in self._left_over():
                 shutil.rmtree(left, ignore_errors=True)
             try:
                 yield
@@ -172,6 +201,12 @@ class VersionChain:
                     with suppress(OSError):
                         (place / LOCK).unlink(missing_ok=True)
                         place.rmdir()
+
+    def _left_over(self) -> list[Path]:
+        """Return folders that killed processes left: half removed, or of versions that had not begun."""
+        folders = (path for path in (self.run / VERSIONS).iterdir() if path.is_dir())
+        hidden = (".removed", ".part")
+        return [f for f in folders if f.name.endswith(hidden) or (f.name.isdecimal() and not is_begun(f))]
 
     def _numbers(self) -> list[int]:
         place = self.run / VERSIONS

@@ -90,6 +90,7 @@ def test_old_weights_are_those_of_the_run_and_ids_never_change(run, streets):
     assert len(memory) == 1 + len(OLD) + 2
 
 
+@pytest.mark.slow
 def test_a_version_that_hurts_is_rejected_and_kept_beside(run, streets, cli, monkeypatch):
     monkeypatch.setattr("faircl.deploy.adding.add.judge", _reject)  # the limits are those of test_verdict.py
     words = ("--data", streets["van"], "--holdout", streets["check"], "--epochs", 1, "--batch", 4, "--device", "cpu")
@@ -110,6 +111,7 @@ def _reject(*args):
     return replace(judge(*args), reason="old classes lost 9.9 points on average")
 
 
+@pytest.mark.slow
 def test_with_out_the_run_stays_as_it_is(run, streets, tmp_path):
     before = digests(run)
     version = add(run, streets["van"], out=tmp_path / "copy")
@@ -122,6 +124,7 @@ def test_with_out_the_run_stays_as_it_is(run, streets, tmp_path):
     assert digests(tmp_path / "copy") == before
 
 
+@pytest.mark.slow
 def test_nothing_of_the_old_data_is_needed(run, streets, tmp_path):
     hidden = shutil.move(streets["old"], tmp_path / "hidden")
     try:
@@ -267,6 +270,8 @@ def test_wrong_use_is_one_sentence_and_writes_nothing(run, streets, cli, tmp_pat
         ([run, "--data", van, "--holdout", van], "shows none of the 4 classes"),
         ([run, "--data", van, "--holdout", tmp_path / "nowhere"], "neither a folder nor a reader"),
         ([run, "--data", van, "--max-drop", -1], "max_drop is -1"),
+        ([run, "--data", van, "--max-drop", 1], "give some with --holdout"),
+        ([run, "--data", tmp_path, "--device", "gpu"], "train.accelerator"),
         ([run, "--data", van, "--holdout", check, "--max-class-drop", "nan"], "max_class_drop is nan"),
         ([run, "--data", van, "--labelled", tmp_path / "nowhere.yaml"], "Cannot read"),
         ([run, "--data", van, "--labelled", tmp_path / "lists.yaml"], "holds no lists"),

@@ -113,6 +113,7 @@ def test_torchvision_with_the_background_elsewhere(deeplab, tmp_path):
         faircl.evaluate(run, reporter=reporter)
 
 
+@pytest.mark.slow
 def test_labelled_images_evaluate_honestly(street, tmp_path):
     names = faircl.open_data("folder", street).classes.names
     network = make_deeplab("mobilenet_v3_large", len(names))
@@ -165,6 +166,7 @@ def test_labelled_images_evaluate_honestly(street, tmp_path):
         faircl.evaluate(run, reporter=reporter)
 
 
+@pytest.mark.slow
 def test_a_run_of_ours_goes_on_from_its_adopted_first_step(tiny_run, tiny_train, street, tmp_path):
     """The engine trains step 1 on the state that adoption made, with replay from the first update."""
     step = tiny_run.step_path(0)

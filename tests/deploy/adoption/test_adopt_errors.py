@@ -93,6 +93,7 @@ def test_names(cli, out, tmp_path, deeplab, segformer):
     assert "cannot take this network up" in refused(cli, out, hub)
 
 
+@pytest.mark.slow
 def test_images_and_data(cli, out, tmp_path, deeplab, street):
     path = deeplab[0]
     assert "given twice" in refused(cli, out, path, NAMES, "--images", street, "--data", "folder", "--root", street)
@@ -106,6 +107,7 @@ def test_images_and_data(cli, out, tmp_path, deeplab, street):
     assert "broken.png" in refused(cli, out, path, NAMES, "--images", street)
 
 
+@pytest.mark.slow
 def test_networks_of_ours(cli, out, tmp_path, tiny_run, deeplab):
     weights = tmp_path / "weights.safetensors"
     shutil.copyfile(tiny_run.step_path(0) / "model.safetensors", weights)
@@ -138,6 +140,7 @@ def test_the_present_folder_is_no_output(cli, tmp_path, deeplab, monkeypatch):
     assert "choose a new one in it" in result.err
 
 
+@pytest.mark.slow
 def test_a_network_that_computes_something_else_is_refused(cli, out, deeplab, monkeypatch):
     from faircl.deploy.adoption import torchvision_source
 
@@ -145,6 +148,7 @@ def test_a_network_that_computes_something_else_is_refused(cli, out, deeplab, mo
     assert "differs from torchvision's deeplabv3_mobilenet_v3_large" in refused(cli, out, deeplab[0], NAMES)
 
 
+@pytest.mark.slow
 def test_json(cli, tmp_path, deeplab):
     settings = ("--set", "method.lambda_replay=0")  # a method without a memory of features
     result = cli("adopt", deeplab[0], NAMES, "--out", tmp_path / "run", "--json", *settings)

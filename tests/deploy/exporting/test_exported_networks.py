@@ -170,7 +170,7 @@ def test_more_classes_than_a_byte_holds(tiny_run, tmp_path):
     large = replace(scenario, classes=Classes(tuple(f"c{n}" for n in range(300)), background=True), steps=steps)
     names = {0: "c0"} | {id: f"c{id}" for id in ids}
     colours = dict.fromkeys(names, (0, 0, 0))
-    source = Source(tiny_run, tiny_run.config(), predictor.network, large, 0, names, colours, predictor._reading, None)
+    source = Source(tiny_run, tiny_run.config(), predictor.network, large, 0, names, colours, predictor.reading, None)
     write_onnx(source, tmp_path / "a.onnx")
     images = photos(2, 40, 50)
     found = onnx_masks(tmp_path / "a.onnx")(images)

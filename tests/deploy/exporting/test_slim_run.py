@@ -42,6 +42,7 @@ def test_it_is_loaded_as_the_run_is(folder, tiny_run):
         faircl.load(folder, -2)
 
 
+@pytest.mark.slow
 def test_its_results_are_read_and_measured_again(folder, tiny_run):
     whole, slim = faircl.open_run(tiny_run.path), faircl.open_run(folder)
     assert [metrics.to_json() for metrics in slim.steps] == [metrics.to_json() for metrics in whole.steps]
@@ -50,6 +51,7 @@ def test_its_results_are_read_and_measured_again(folder, tiny_run):
     assert RunFolder.open(folder / "faircl").finished_steps() == 2
 
 
+@pytest.mark.slow
 def test_it_is_exported_again(folder, tmp_path):
     again = faircl.export(folder, "huggingface", tmp_path / "again", reporter=SilentReporter()).path
     for path in (path for path in folder.rglob("*") if path.is_file()):

@@ -9,6 +9,7 @@ import typer
 
 import faircl
 from faircl.cli import train_options as options
+from faircl.cli.names import comma_list
 from faircl.cli.output import Format, Json, Output, Set, print_json
 from faircl.cli.stopping import stoppable
 from faircl.errors import UserError
@@ -94,7 +95,7 @@ def add_classes(
             root,
             out=out,
             holdout=holdout,
-            classes=None if classes is None else [name.strip() for name in classes.split(",") if name.strip()],
+            classes=None if classes is None else comma_list(classes),
             same=_pairs(same or ()),
             labelled=None if labelled is None else _labelled(labelled),
             complete=complete,
@@ -130,7 +131,8 @@ def _labelled(path: Path) -> dict[str, list[str]]:
     try:
         tree: Any = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"Cannot read {path}: {' '.join(str(error).split())}; expected a YAML file.") from None
+        found = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
+        raise UserError(f"Cannot read {path}: {found}; expected a YAML file.") from None
     names = tree.values() if isinstance(tree, dict) else [None]
     if not all(isinstance(one, list) and all(isinstance(name, str) for name in one) for one in names):
         raise UserError(f"{path} holds no lists of labelled classes; expected lines like: 'site-1/*': [van, truck].")

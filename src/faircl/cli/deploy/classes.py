@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import faircl
+from faircl.cli.names import comma_list
 from faircl.cli.output import Format, Json, Output, print_json
 from faircl.errors import UserError
 from faircl.tables import Column, Table
@@ -91,7 +92,7 @@ def merge(
 
     faircl classes merge runs/street car,van --into car --out runs/street-2
     """
-    _show(faircl.merge_classes(run, _split(names), into, out), out or run, as_json)
+    _show(faircl.merge_classes(run, comma_list(names), into, out), out or run, as_json)
 
 
 @app.command("drop")
@@ -107,11 +108,7 @@ def drop(
 
     faircl classes drop runs/street fence,pole
     """
-    _show(faircl.drop_classes(run, _split(names), out), out or run, as_json)
-
-
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
+    _show(faircl.drop_classes(run, comma_list(names), out), out or run, as_json)
 
 
 def _show(version: Version, run: Path, as_json: bool) -> None:

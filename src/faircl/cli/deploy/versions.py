@@ -65,6 +65,8 @@ def show(
 
     found = {one.number: one for one in faircl.versions(run)}
     wanted = VersionChain.open(run).current() if number is None else number
+    if wanted == 0:
+        raise UserError(f"Version 0 of {run} is the run itself, as it was trained or adopted; see {run}/report.html.")
     if wanted not in found:
         known = f"it has: {', '.join(map(str, found))}" if found else "it is as it was trained or adopted"
         raise UserError(f"{run} has no version {wanted} beside version 0; {known}.")

@@ -14,7 +14,7 @@ import faircl
 from faircl.checksums import sha256
 from faircl.config.run import RunConfig
 from faircl.data.label_index import index_labels
-from faircl.deploy.adding.added_step import Base, added_config, added_scenario
+from faircl.deploy.adding.added_step import Base, added_config, added_scenario, check_settings
 from faircl.deploy.adding.agreement import AGREEMENT, AgreementData, chosen_images, write_labels
 from faircl.deploy.adding.base_model import load_base
 from faircl.deploy.adding.new_images import NewImages, open_holdout, open_new_images, verify_sources
@@ -22,7 +22,6 @@ from faircl.deploy.adding.request import REQUEST, Request
 from faircl.deploy.adding.verdict import compare_predictions, judge
 from faircl.deploy.matched_data import TEST, TRAIN, MatchedData, Source
 from faircl.deploy.scored_images import ScoredImages
-from faircl.devices import check_device
 from faircl.engine.plan import Plan
 from faircl.engine.runtime import make_fabric, process_settings
 from faircl.engine.step_results import evaluation_record
@@ -74,11 +73,15 @@ def add_classes(
     chain = VersionChain.open(run)
     if out is None:
         with chain.locked():
-            request = _unfinished_request(chain) if resume else _checked_request(chain, request)
+            if resume:
+                request = _unfinished_request(chain)
+            else:
+                chain.check_finished()
+            assert request is not None, "a request, or a version to continue"
             return _add_all(chain, prepare(chain, request, reporter), reporter)
     assert request is not None, "an addition to a copy is new"
     addition = prepare(chain, request, reporter)
-    copy_run(run, out)
+    copy_run(chain.run, out)
     try:
         with (copy := VersionChain(out)).locked():
             if copy.current() != addition.parent:
@@ -97,18 +100,6 @@ def _unfinished_request(chain: VersionChain) -> Request:
     return Request.load(chain.folder(unfinished))
 
 
-def _checked_request(chain: VersionChain, request: Request | None) -> Request:
-    """Return the request; a UserError if another addition is unfinished."""
-    assert request is not None, "a request, or a version to continue"
-    unfinished = chain.unfinished()
-    if unfinished is not None:
-        raise UserError(
-            f"Version {unfinished} of {chain.run} is unfinished; continue it with 'faircl add-classes {chain.run} "
-            f"--resume', or remove it with 'faircl versions undo {chain.run}'."
-        )
-    return request
-
-
 def _add_all(chain: VersionChain, addition: Addition, reporter: Reporter) -> list[Version]:
     """Add the classes of a request, a version after the other; a rejected one is the last."""
     made: list[Version] = []
@@ -124,12 +115,12 @@ def prepare(chain: VersionChain, request: Request, reporter: Reporter) -> Additi
     """Open and check all that an added step needs; a UserError where something is missing."""
     parent = chain.current()
     base = Base.open(RunFolder(chain.folder(parent)))
+    check_settings(base, request.settings)
     new = open_new_images(base.known, request, reporter)
     holdout = None if request.holdout is None else open_holdout(base.known, new.matching, request, reporter)
     if holdout is not None:
         _check_separate(new, holdout)
     config = _config(base, request, new)
-    check_device(config.train)
     verify_sources(new.source, *([] if holdout is None else [holdout.source]), reporter=reporter)
     return Addition(base, request, new, holdout, config, parent)
 
@@ -146,7 +137,7 @@ def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporte
             plan = _begun(folder, addition, reporter)
         command = f"faircl add-classes {shlex.quote(str(chain.run))} --resume"
         train(plan.config, folder.path, reporter, resume=True, plan=plan, resume_command=command)
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         if not begun and not folder.checkpoints.is_dir() and folder.finished_steps() < 2:  # nothing was learned
             shutil.rmtree(folder.path, ignore_errors=True)
         raise

@@ -13,6 +13,7 @@ from faircl.config.overrides import given_settings, merge, parse_override
 from faircl.config.run import RunConfig, apply_overrides, parse_config
 from faircl.data.label_index import LabelIndex
 from faircl.deploy.matching import Known, Matching
+from faircl.devices import check_device
 from faircl.errors import UserError, listed
 from faircl.registry import METHODS
 from faircl.runs.folder import RunFolder
@@ -95,10 +96,32 @@ def added_config(base: Base, data: dict[str, Any], scenario: Scenario, settings:
 
     A method other than FairCL gives way to it. A replay memory of images is left out, as no old image is needed.
     """
-    _check_settings(settings)
-    tree = base.config.model_dump(mode="json")
+    tree = _tree(base)
     tree["data"] = data
     tree["scenario"] = {"task": scenario.task, "setting": scenario.setting}
+    tree["train"]["batch"] = min(tree["train"]["batch"], len(scenario.steps[1].images))
+    config = parse_config(apply_overrides(tree, settings))
+    return config.model_copy(update={"data": config.data.absolute()})
+
+
+def check_settings(base: Base, settings: Sequence[str]) -> None:
+    """Raise a UserError for settings that are wrong, or that follow from the model and the new data."""
+    for override in settings:
+        key = next(iter(given_settings(parse_override(override))), override)
+        if key.partition(".")[0] in ("data", "scenario", "model", "memory"):
+            raise UserError(
+                f"Setting {key} cannot be changed here: it follows from the model or from the new data; leave it out."
+            )
+    tree = _tree(base)
+    config = parse_config(apply_overrides(tree, settings))
+    if config.method.name != tree["method"]["name"]:
+        raise UserError(f"Classes are added by {tree['method']['name']}, not by {config.method.name}; leave it out.")
+    check_device(config.train)
+
+
+def _tree(base: Base) -> dict[str, Any]:
+    """Return the settings of the model that hold for an added step as well."""
+    tree = base.config.model_dump(mode="json")
     tree["memory"] = {}
     tree["eval"] = merge(tree["eval"], {"images": "test", "convention": "full"})
     tree["train"] = merge(tree["train"], {"validate_every": 0, "keep": "last", "patience": 0})
@@ -106,20 +129,4 @@ def added_config(base: Base, data: dict[str, Any], scenario: Scenario, settings:
         tree["train"]["cache"] = "memory"
     if not base.keeps_features:
         tree["method"] = {"name": "faircl"}
-    images = len(scenario.steps[1].images)
-    tree["train"]["batch"] = min(tree["train"]["batch"], images)
-    config = parse_config(apply_overrides(tree, settings))
-    if config.method.name != tree["method"]["name"]:
-        raise UserError(f"Classes are added by {tree['method']['name']}, not by {config.method.name}; leave it out.")
-    return config.model_copy(update={"data": config.data.absolute()})
-
-
-def _check_settings(settings: Sequence[str]) -> None:
-    """Raise a UserError for settings that follow from the model and the new data."""
-    for override in settings:
-        key = next(iter(given_settings(parse_override(override))), override)
-        section = key.partition(".")[0]
-        if section in ("data", "scenario", "model", "memory", "eval"):
-            raise UserError(
-                f"Setting {key} cannot be changed here: it follows from the model or from the new data; leave it out."
-            )
+    return tree

@@ -55,9 +55,11 @@ def open_new_images(known: Known, request: Request, reporter: Reporter) -> NewIm
     matching = match_classes(known, data.classes, wanted=request.classes, same=request.same, present=present)
     if not matching.new:
         names = [data.classes.names[id] for id in data.classes.foreground]
+        every = match_classes(known, data.classes, same=request.same)
+        empty = f" ({listed(every.names(every.new))} without a single pixel)" if every.new else ""
         raise UserError(
-            f"The new data has no new class: the model knows {listed(known.names)}, the data names {listed(names)}; "
-            "label pixels of a new class and name it, or say with --classes which is new."
+            f"The new data has no new class: the model knows {listed(known.names)}, the data names {listed(names)}"
+            f"{empty}; label pixels of a new class and name it."
         )
     for name, other in resembling(known, matching):
         reporter.say(f"note: the new class '{name}' is spelled like '{other}', which is known; --same {name}={other}")

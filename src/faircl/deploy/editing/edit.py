@@ -44,26 +44,24 @@ def edit_classes(run: Path, plan: Callable[[Known], ClassEdit], reporter: Report
     if launched_world_size() > 1:
         raise UserError("Classes are changed by one process; start 'faircl classes' without torchrun.")
     chain = VersionChain.open(run)
-    if (unfinished := chain.unfinished()) is not None and out is None:
-        raise UserError(
-            f"Version {unfinished} of {run} is unfinished; continue it with 'faircl add-classes {run} --resume', or "
-            f"remove it with 'faircl versions undo {run}'."
-        )
+    if out is None:
+        with chain.locked():
+            chain.check_finished()
+            return _edit(chain, plan, reporter)
+    copy_run(chain.run, out)
+    try:
+        with (copy := VersionChain(out)).locked():
+            return _edit(copy, plan, reporter)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def _edit(chain: VersionChain, plan: Callable[[Known], ClassEdit], reporter: Reporter) -> Version:
     base = Base.open(RunFolder(chain.find(None)))
     edit = plan(base.known)
     network, method = _edited(base, edit, reporter)
-    if out is not None:
-        copy_run(run, out)
-        chain = VersionChain(out)
-    try:
-        with chain.locked():
-            if chain.find(None).relative_to(chain.run) != base.folder.path.relative_to(run):
-                raise UserError(f"Another process has changed {run} meanwhile; give the command again.")
-            return _write(chain, base, edit, network, method)
-    except BaseException:
-        if out is not None:
-            shutil.rmtree(out, ignore_errors=True)
-        raise
+    return _write(chain, base, edit, network, method)
 
 
 def _edited(base: Base, edit: ClassEdit, reporter: Reporter) -> tuple[Segmenter, Method]:
