@@ -24,6 +24,7 @@ import faircl
 from faircl.data.masks import write_mask
 from faircl.errors import UserError
 from faircl.runs.environment import environment
+from faircl.runs.versions import VersionChain
 
 NEW = ("skirt", "jacket", "hat", "sunglasses")
 LEARNED = 10.0
@@ -44,6 +45,8 @@ def main(words: list[str] | None = None) -> int:
         added = options.out / "added"
         if not added.exists():
             copy_first_step(known.folder, added)
+        if VersionChain.open(added).unfinished() is not None:
+            faircl.add_classes(added, resume=True)
         seconds = []
         for step, name in list(enumerate(new, start=1))[len(faircl.versions(added)) :]:
             folder = write_images(data, known.scenario.steps[step].images, name, options.out / "images" / name)
