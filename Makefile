@@ -13,10 +13,10 @@ PYTEST := $(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all lint format docs wheel clean
+.PHONY: help install demo test test-all test-browser lint format docs wheel clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 install: $(VENV)/.installed ## make .venv and install faircl into it
 
@@ -24,10 +24,13 @@ demo: $(VENV)/.installed ## train the four runs of the demo and compare them (AR
 	@$(BIN)/faircl demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## run the quick tests (ARGS is passed to pytest)
-	@$(PYTEST) -m "not slow" $(ARGS)
+	@$(PYTEST) -m "not slow and not browser" $(ARGS)
 
-test-all: $(VENV)/.installed-dev ## run all tests, the slow ones too
-	@$(PYTEST) $(ARGS)
+test-all: $(VENV)/.installed-dev ## run all tests but those in a browser, the slow ones too
+	@$(PYTEST) -m "not browser" $(ARGS)
+
+test-browser: $(VENV)/.installed-browser ## run the tests of pages in Chromium, which Debian's packages provide
+	@$(TEST_ENV) $(BIN)/python -m pytest tests/browser -m browser $(ARGS)
 
 lint: $(VENV)/.installed-dev ## check style and types
 	@$(BIN)/ruff check .
@@ -76,6 +79,15 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@rm -f $@
 	@echo "installing what the tests need"
 	@$(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	@rm -f $@
+	@echo "installing what the tests in a browser need"
+	@$(PIP) -e ".[browser]"
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { apt-get update -qq && \
+	apt-get install -y -qq chromium >/dev/null; } || { echo "Chromium was not found and could not be installed from \
+	Debian's packages; as root: apt-get install chromium" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
