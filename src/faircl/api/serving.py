@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from faircl.api.opening import RunSource, folder_path
 from faircl.serving.limits import MAX_BYTES, MAX_PIXELS, Limits
-from faircl.serving.listening import HOST, PORT, answer_until_stopped, check_extra, listen, page_address
+from faircl.serving.listening import HOST, PORT, answer_until_stopped, check_possible, listen, page_address
 
 if TYPE_CHECKING:
     from faircl.api.predicting import Predictor
@@ -32,7 +32,7 @@ def serve(
     reach, unless ``host`` is another; ``port`` 0 takes any free one. Images of more than ``max_bytes`` or
     ``max_pixels`` are refused. Nothing is written.
     """
-    check_extra()
+    check_possible()
     limits = Limits(max_bytes, max_pixels)
     from faircl.progress import ConsoleReporter
     from faircl.runs.versions import VersionChain

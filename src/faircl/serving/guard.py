@@ -53,7 +53,7 @@ class Guard:
         host = headers.get("host", "")
         if not self._is_own_name(host_name(host)):
             return f"The address {host!r} is not one of this server; open the one that 'faircl serve' printed."
-        if method not in ("GET", "HEAD") and urlsplit(headers.get("origin", "")).netloc != host:
+        if method not in ("GET", "HEAD") and headers.get("origin") not in (f"http://{host}", f"https://{host}"):
             return "Images are accepted from this server's own page only; open it and choose the image there."
         return None
 

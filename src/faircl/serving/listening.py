@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 from collections.abc import Callable
@@ -20,13 +21,16 @@ _LAST_SECONDS = 3
 """How long requests may go on after Ctrl-C."""
 
 
-def check_extra() -> None:
-    """Raise a UserError if a package of the extra ``serve`` is missing."""
+def check_possible() -> None:
+    """Raise a UserError if a package of the extra ``serve`` is missing, or an event loop runs already."""
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         raise UserError(
             f"The page needs {' and '.join(missing)}, not installed here; install with: pip install 'faircl[serve]'."
         )
+    with suppress(RuntimeError):  # there is none
+        asyncio.get_running_loop()
+        raise UserError("A notebook's own event loop cannot run the page; start it in a terminal: faircl serve RUN.")
 
 
 def listen(host: str, port: int) -> socket.socket:

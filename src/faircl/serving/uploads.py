@@ -5,24 +5,25 @@ from __future__ import annotations
 import warnings
 from importlib import import_module
 from io import BytesIO
-from math import prod
 from pathlib import Path
 
+import numpy as np
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
 from faircl.data.images import ImageReading
+from faircl.data.multiband_images import needs_tifffile
 from faircl.data.sample import Image
 from faircl.errors import UserError
-from faircl.serving.limits import Limits, Refused
+from faircl.serving.limits import Limits, Refused, size_in_words
 
 TYPES = ("JPEG", "PNG", "WebP", "BMP", "TIFF")
 ACCEPTED = "image/jpeg,image/png,image/webp,image/bmp,image/tiff"
 """The same as MIME types, for the page's choice of files."""
-_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_TIFF = _SIGNATURES[3:]
-_MOST_BANDS = 64
-"""Bands of a TIFF, each as large as the image, that are still read."""
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", *_TIFF)
+_PIXEL_BYTES = 16
+"""Bytes per pixel, of all bands together, that are still read of a TIFF."""
 _ORIENTATION = 0x0112
 
 
@@ -33,12 +34,12 @@ def decode_upload(data: bytes, name: str, reading: ImageReading, limits: Limits)
     costs nothing. Nothing is written.
     """
     check_header(data, name, limits)
+    if needs_tifffile(data, reading.bands is not None, reading.value_range is not None):
+        _check_tiff(data, name, limits)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)  # the limit is ours
             return reading.decode(data, Path(name))
-    except Refused:
-        raise
     except UserError as error:
         raise Refused(422, str(error)) from None
 
@@ -52,19 +53,16 @@ def check_header(data: bytes, name: str, limits: Limits) -> None:
             warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
             with Pillow.open(BytesIO(data), formats=[one.upper() for one in TYPES]) as picture:
                 width, height = picture.size
-                # Equal pages of a TIFF are read as bands; of other formats the first frame alone is decoded.
-                pages = getattr(picture, "n_frames", 1) if picture.format == "TIFF" else 1
     except Pillow.DecompressionBombError:
         raise _too_large(name, "", limits) from None
     except UnidentifiedImageError:
-        if data[:4] in _TIFF:
-            _check_tiff(data, name, limits)
+        if data[:4] in _TIFF:  # tifffile may know it
             return
         raise (_broken(name) if _known(data) else _wrong_type(name)) from None
     except Exception:  # damaged headers make Pillow raise many kinds of errors
         raise _broken(name) from None
-    if width * height > limits.max_pixels or (pages > 1 and width * height * pages > limits.max_pixels * _MOST_BANDS):
-        raise _too_large(name, f"{width:,} × {height:,} pixels" + (f" on {pages} pages" if pages > 1 else ""), limits)
+    if width * height > limits.max_pixels:
+        raise _too_large(name, f"{width:,} × {height:,} pixels", limits)
 
 
 def is_turned(data: bytes) -> bool:
@@ -77,18 +75,26 @@ def is_turned(data: bytes) -> bool:
 
 
 def _check_tiff(data: bytes, name: str, limits: Limits) -> None:
-    """Check a TIFF that Pillow does not know by tifffile; its own error stands for a missing tifffile."""
+    """Check a TIFF that tifffile will read: its bands and pages count, and its description may claim any number.
+
+    Without tifffile it is refused later, with a hint how to install it.
+    """
     try:
         tifffile = import_module("tifffile")
     except ImportError:
         return
     try:
         with tifffile.TiffFile(BytesIO(data)) as file:
-            shape = tuple(int(length) for length in file.series[0].shape)
+            series = file.series[0]
+            lengths = dict(zip(str(series.axes), map(int, series.shape), strict=True))
+            memory = int(series.size) * np.dtype(series.dtype).itemsize
     except Exception:  # damaged files make tifffile raise many kinds of errors
         raise _broken(name) from None
-    if prod(sorted(shape)[-2:]) > limits.max_pixels or prod(shape) > limits.max_pixels * _MOST_BANDS:
-        raise _too_large(name, f"the shape {shape}", limits)
+    width, height = lengths.get("X", 1), lengths.get("Y", 1)
+    if width * height > limits.max_pixels:
+        raise _too_large(name, f"{width:,} × {height:,} pixels", limits)
+    if memory > _PIXEL_BYTES * limits.max_pixels:
+        raise Refused(413, f"Image {name} has too many bands or pages, {size_in_words(memory)} in all; leave some out.")
 
 
 def _known(data: bytes) -> bool:

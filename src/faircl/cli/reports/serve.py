@@ -21,11 +21,11 @@ def serve(
     max_pixels: Annotated[int, typer.Option(help="Largest image that is accepted, width times height.")] = 25_000_000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Open a local page: drop an image, compare what steps and versions of a run see in it.
+    r"""Open a local page: drop an image, compare what steps and versions of a run see in it.
 
     The page has a slider between two networks, shows or hides classes with their areas, and marks regions that the
     network does not know. It listens at 127.0.0.1 alone and writes nothing. When it is up, a line "ready: ADDRESS"
-    appears on standard error. Ctrl-C ends it. Needs pip install 'faircl\\[serve]'.
+    appears on standard error. Ctrl-C ends it. Needs pip install 'faircl\[serve]'.
 
     [bold]Examples[/bold]
 

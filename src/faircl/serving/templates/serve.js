@@ -10,7 +10,7 @@ let image = null; // the file that is shown
 let pending = null; // the file that is being segmented
 let seen = new Set(); // names of classes that were listed before
 
-const percent = (share) => (100 * share).toFixed(1);
+const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1" : (100 * share).toFixed(1));
 
 function say(text) {
   byId("status").textContent = text;
@@ -140,11 +140,10 @@ function paintUnknown(side) {
   const from = 2.55 * Number(byId("threshold").value);
   const width = canvas.width;
   const stripe = Math.max(1, Math.round(Math.max(width, canvas.height) / 160));
-  const dark = 0xff000000;
-  const light = 0xffffffff;
+  const colours = [0xff000000, 0xffffffff, 0, 0]; // black, white, and a gap that shows what is below
   put(canvas, (i) => {
     if (scores[i] < from) return 0;
-    return Math.floor(((i % width) + Math.floor(i / width)) / stripe) % 2 ? light : dark;
+    return colours[Math.floor(((i % width) + Math.floor(i / width)) / stripe) % 4];
   });
 }
 
@@ -159,11 +158,13 @@ function shareUnknown() {
   byId("threshold-shown").textContent = (Number(byId("threshold").value) / 100).toFixed(2);
   const from = 2.55 * Number(byId("threshold").value);
   const parts = SIDES.filter((side) => found[side]).map((side) => {
-    const { unknown, score } = found[side];
+    const { unknown } = found[side];
     const share = unknown.reduce((count, value) => count + (value >= from), 0) / unknown.length;
-    return `${side} ${percent(share)} % (score ${score})`;
+    return `${side} ${percent(share)} %`;
   });
-  byId("unknown-share").textContent = `Unknown from there on: ${parts.join(", ")}.`;
+  const scores = new Set(SIDES.map((side) => found[side]?.score).filter(Boolean));
+  const text = `Share of the image: ${parts.join(", ")}. Score: ${[...scores].join(" and ")}.`;
+  byId("unknown-share").textContent = parts.length ? text : "";
 }
 
 // ---- the list of classes
