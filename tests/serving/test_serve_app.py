@@ -138,9 +138,9 @@ def test_a_missing_origin_is_refused(client):
 
 
 def test_a_server_for_everyone_is_asked_by_address_and_not_by_name():
-    from faircl.serving.guard import Guard
-
     from starlette.datastructures import Headers
+
+    from faircl.serving.guard import Guard
 
     for host, name, own in (
         ("0.0.0.0", "192.168.3.4:80", True),
