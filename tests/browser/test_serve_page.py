@@ -189,7 +189,7 @@ def test_unknown_regions_are_marked_from_a_score_on(open_page, served, scene):
         assert not marked[known].any()
         assert page.inner_text("#threshold-shown") == f"{threshold / 100:.2f}"
         share = f"{100 * (1 - known.mean()):.1f}" if known.any() else "100.0"
-        assert f"right {share} %" in page.inner_text("#unknown-share")
+        assert f"right {share}\u00a0%" in page.inner_text("#unknown-share")
     page.fill("#threshold", "0")
     assert 0.45 < (pixels(page, kind="unknown")[..., 3] > 0).mean() < 0.55  # stripes with gaps
     assert clean(watched, served)

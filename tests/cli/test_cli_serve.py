@@ -3,6 +3,7 @@
 import hashlib
 import signal
 import socket
+import time
 
 import pytest
 from image_files import encoded, picture
@@ -42,6 +43,21 @@ def test_it_answers_writes_nothing_and_ends_on_ctrl_c(tiny_run, tmp_path):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.slow
+def test_it_ends_on_ctrl_c_while_an_image_arrives(tiny_run):
+    with serving(tiny_run.path) as served:
+        host = served.address.removeprefix("http://").rstrip("/")
+        with socket.create_connection(host.split(":")) as unfinished:
+            head = f"POST /segment?choice=0-0 HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+            unfinished.sendall(f"{head}Content-Length: 1000\r\n\r\nhalf".encode())
+            time.sleep(0.5)
+            served.process.send_signal(signal.SIGINT)
+            answer = unfinished.recv(10_000)
+        assert served.process.wait(30) == 0
+    assert b"503 Service Unavailable" in answer
+    assert served.said()[1:] == ["Stopping when the image in progress is segmented …", "The page is closed."]
+
+
 def test_a_port_in_use_is_one_sentence(refused, tiny_run):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -63,7 +79,7 @@ def test_a_missing_package_is_named_before_anything_else(refused, monkeypatch):
 
 
 def test_other_machines_are_warned_of(cli, tiny_run, monkeypatch):
-    monkeypatch.setattr("faircl.api.serving.answer_until_stopped", lambda app, listening, started: started())
+    monkeypatch.setattr("faircl.api.serving.answer_until_stopped", lambda app, listening, started, waiting: started())
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     result = cli("serve", tiny_run.path, "--host", "0.0.0.0", "--port", 0, "--device", "cpu", "--open")

@@ -63,7 +63,10 @@ def serve(
 
                 webbrowser.open(address)
 
-        answer_until_stopped(make_app(networks, page, limits, host), listening, started)
+        def waiting() -> None:
+            said.say("Stopping when the image in progress is segmented …")
+
+        answer_until_stopped(make_app(networks, page, limits, host), listening, started, waiting)
     said.say("The page is closed.")
 
 

@@ -46,6 +46,8 @@ class Server:
                 return JSONResponse(await asyncio.to_thread(self._segment, choice, data, name))
         except ClientDisconnect:
             return Response(status_code=400)
+        except asyncio.CancelledError:  # Ctrl-C
+            return JSONResponse({"problem": "The server is being stopped; start it again: faircl serve RUN."}, 503)
         except UserError as error:
             status = error.status if isinstance(error, Refused) else 422
             return JSONResponse({"problem": str(error)}, status)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 HOST, PORT = "127.0.0.1", 8765
 _CONNECTIONS = 32
-_LAST_SECONDS = 3
-"""How long requests may go on after Ctrl-C."""
 
 
 def check_possible() -> None:
@@ -58,8 +56,14 @@ def page_address(host: str, listening: socket.socket) -> str:
     return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}/"
 
 
-def answer_until_stopped(app: ASGIApp, listening: socket.socket, started: Callable[[], None]) -> None:
-    """Answer requests until Ctrl-C; ``started`` is called when the first one can be answered."""
+def answer_until_stopped(
+    app: ASGIApp, listening: socket.socket, started: Callable[[], None], waiting: Callable[[], None]
+) -> None:
+    """Answer requests until Ctrl-C; ``started`` is called when the first one can be answered.
+
+    Ctrl-C refuses open requests at once; ``waiting`` is called if there are any. An image that is being segmented is
+    waited for, because torch cannot be interrupted.
+    """
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -67,16 +71,23 @@ def answer_until_stopped(app: ASGIApp, listening: socket.socket, started: Callab
             await super().startup(sockets)
             started()
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if self.server_state.tasks:
+                waiting()
+            for task in self.server_state.tasks:
+                task.cancel()
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
         app,
         log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         lifespan="off",
         ws="none",
         limit_concurrency=_CONNECTIONS,
-        timeout_graceful_shutdown=_LAST_SECONDS,
     )
     with suppress(KeyboardInterrupt):
         Server(config).run(sockets=[listening])

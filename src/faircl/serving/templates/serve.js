@@ -102,6 +102,7 @@ function show() {
   const answer = found.left || found.right;
   const [width, height] = answer.shown;
   byId("result").hidden = byId("tools").hidden = false;
+  document.body.classList.add("shown");
   byId("picture").src = answer.picture;
   byId("picture").alt = `The image ${answer.name}`;
   byId("result").style.setProperty("--ratio", String(width / height));
@@ -160,7 +161,7 @@ function shareUnknown() {
   const parts = SIDES.filter((side) => found[side]).map((side) => {
     const { unknown } = found[side];
     const share = unknown.reduce((count, value) => count + (value >= from), 0) / unknown.length;
-    return `${side} ${percent(share)} %`;
+    return `${side} ${percent(share)}\u00a0%`;
   });
   const scores = new Set(SIDES.map((side) => found[side]?.score).filter(Boolean));
   const text = `Share of the image: ${parts.join(", ")}. Score: ${[...scores].join(" and ")}.`;
