@@ -5,7 +5,7 @@ const byId = (id) => document.getElementById(id);
 const SIDES = ["left", "right"];
 const found = { left: null, right: null }; // the server's answers; null: the image alone
 const hidden = new Set(); // names of classes that are not painted
-const asked = { left: null, right: null }; // what aborts the open question of a side
+let question = null; // what aborts the open question
 let image = null; // the file that is shown
 let pending = null; // the file that is being segmented
 let seen = new Set(); // names of classes that were listed before
@@ -19,6 +19,7 @@ function say(text) {
 function complain(text) {
   byId("problem").textContent = text;
   byId("problem").hidden = !text;
+  if (text) byId("problem").scrollIntoView({ block: "nearest" });
 }
 
 function bytesOf(text) {
@@ -30,53 +31,51 @@ function bytesOf(text) {
 
 // ---- questions to the server
 
-async function ask(side, file) {
+async function ask(side, file, signal) {
   const choice = byId(`${side}-choice`).value;
-  asked[side]?.abort();
-  asked[side] = new AbortController();
   if (!choice) return null;
   const query = new URLSearchParams({ choice, name: file.name });
-  const options = { method: "POST", body: file, signal: asked[side].signal };
-  let response;
-  try {
-    response = await fetch(`segment?${query}`, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
+  const response = await fetch(`segment?${query}`, { method: "POST", body: file, signal }).catch(() => {
     throw new Error("The server does not answer. Is 'faircl serve' still running?");
-  }
+  });
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(answer.problem || `The server answered with status ${response.status}.`);
   const mask = bytesOf(answer.mask);
   answer.mask = answer.bytes === 2 ? new Uint16Array(mask.buffer) : mask;
   answer.unknown = bytesOf(answer.unknown);
+  answer.scores = new Uint32Array(256); // how many pixels have a score
+  for (const score of answer.unknown) answer.scores[score]++;
   return answer;
 }
 
-async function segment(file, sides) {
-  complain("");
-  const limit = Number(document.body.dataset.maxBytes);
-  if (file.size > limit) {
-    say("");
+function refusal(file) {
+  if (file.size > Number(document.body.dataset.maxBytes)) {
     const size = (file.size / 1e6).toFixed(1);
-    complain(`File ${file.name} has ${size} MB, and at most ${document.body.dataset.maxBytesWords} are accepted: ` +
-      "make it smaller, or start the server with a larger --max-bytes.");
-    return;
+    return `File ${file.name} has ${size} MB, and at most ${document.body.dataset.maxBytesWords} are accepted: ` +
+      "make it smaller, or start the server with a larger --max-bytes.";
   }
-  if (!SIDES.some((side) => byId(`${side}-choice`).value)) {
-    complain("Choose a step or a version for one of the sides.");
-    return;
-  }
+  if (SIDES.every((side) => !byId(`${side}-choice`).value)) return "Choose a step or a version for one of the sides.";
+  return "";
+}
+
+async function segment(file, sides) {
+  question?.abort(); // this one takes its place
+  const { signal } = (question = new AbortController());
   pending = file;
-  say(`Segmenting ${file.name} …`);
-  byId("stage").classList.add("busy");
   try {
-    const answers = await Promise.all(sides.map((side) => ask(side, file)));
+    const problem = refusal(file);
+    if (problem) throw new Error(problem);
+    complain("");
+    say(`Segmenting ${file.name} …`);
+    byId("stage").classList.add("busy");
+    const answers = [];
+    for (const side of sides) answers.push(await ask(side, file, signal)); // the server works on one at a time
     sides.forEach((side, number) => (found[side] = answers[number]));
     image = file;
     show();
   } catch (error) {
-    if (error.name === "AbortError") return; // another question has taken its place
-    say("");
+    if (signal.aborted) return;
+    say(image ? `${image.name} is still shown.` : "");
     complain(error.message);
     if (sides.length === 1) clear(sides[0]);
   }
@@ -124,11 +123,13 @@ function paint(side) {
   for (const canvas of [classes, unknown]) canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
   if (!found[side]) return;
   const { mask, classes: present } = found[side];
-  const colours = new Uint32Array(65536); // 0: transparent
+  const colours = new Uint32Array(65536);
   for (const { id, name, colour: [r, g, b] } of present) {
     if (!hidden.has(name)) colours[id] = ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
   }
-  put(classes, (i) => colours[mask[i]]);
+  put(classes, (pixels) => {
+    for (let i = 0; i < pixels.length; i++) pixels[i] = colours[mask[i]];
+  });
   paintUnknown(side);
 }
 
@@ -142,15 +143,18 @@ function paintUnknown(side) {
   const width = canvas.width;
   const stripe = Math.max(1, Math.round(Math.max(width, canvas.height) / 160));
   const colours = [0xff000000, 0xffffffff, 0, 0]; // black, white, and a gap that shows what is below
-  put(canvas, (i) => {
-    if (scores[i] < from) return 0;
-    return colours[Math.floor(((i % width) + Math.floor(i / width)) / stripe) % 4];
+  put(canvas, (pixels) => {
+    for (let i = 0, y = 0; i < pixels.length; y++) {
+      for (let x = 0; x < width; x++, i++) {
+        if (scores[i] >= from) pixels[i] = colours[Math.floor((x + y) / stripe) % 4];
+      }
+    }
   });
 }
 
-function put(canvas, colourOf) {
-  const pixels = new Uint32Array(canvas.width * canvas.height);
-  for (let i = 0; i < pixels.length; i++) pixels[i] = colourOf(i);
+function put(canvas, fill) {
+  const pixels = new Uint32Array(canvas.width * canvas.height); // 0: transparent
+  fill(pixels);
   const bytes = new Uint8ClampedArray(pixels.buffer);
   canvas.getContext("2d").putImageData(new ImageData(bytes, canvas.width, canvas.height), 0, 0);
 }
@@ -159,12 +163,12 @@ function shareUnknown() {
   byId("threshold-shown").textContent = (Number(byId("threshold").value) / 100).toFixed(2);
   const from = 2.55 * Number(byId("threshold").value);
   const parts = SIDES.filter((side) => found[side]).map((side) => {
-    const { unknown } = found[side];
-    const share = unknown.reduce((count, value) => count + (value >= from), 0) / unknown.length;
+    const { scores, unknown } = found[side];
+    const share = scores.reduce((sum, count, score) => sum + (score >= from ? count : 0), 0) / unknown.length;
     return `${side} ${percent(share)}\u00a0%`;
   });
-  const scores = new Set(SIDES.map((side) => found[side]?.score).filter(Boolean));
-  const text = `Share of the image: ${parts.join(", ")}. Score: ${[...scores].join(" and ")}.`;
+  const names = new Set(SIDES.map((side) => found[side]?.score).filter(Boolean));
+  const text = `Share of the image: ${parts.join(", ")}. Score: ${[...names].join(" and ")}.`;
   byId("unknown-share").textContent = parts.length ? text : "";
 }
 
