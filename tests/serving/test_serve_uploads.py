@@ -51,6 +51,25 @@ def test_truncated_files_are_refused(kind, share):
     assert "not a complete picture" in said
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_damaged_file_is_read_or_refused_and_nothing_else_happens(kind):
+    chance = np.random.default_rng(0)
+    whole = encoded(chance.integers(0, 256, (40, 40, 3), np.uint8), kind)
+    outcomes = set()
+    for number in range(60):
+        data = bytearray(whole)
+        for place in chance.integers(0, min(len(data), 300), 3).tolist():
+            data[place] = int(chance.integers(0, 256))
+        try:
+            reading = ImageReading(value_range=(0, 255)) if number % 2 else RGB
+            outcomes.add(decode_upload(bytes(data), "a", reading, LIMITS).ndim)
+        except Refused as refusal:
+            outcomes.add(refusal.status)
+    assert outcomes & {413, 415, 422}
+    assert outcomes <= {3, 413, 415, 422}
+
+
 def test_an_empty_file_is_refused():
     assert refused(b"") == (422, "Image a.png is an empty file; choose another.")
 

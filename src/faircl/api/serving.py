@@ -35,6 +35,7 @@ def serve(
     check_possible()
     limits = Limits(max_bytes, max_pixels)
     from faircl.progress import ConsoleReporter
+    from faircl.runs.reading import EXPORTED_RUN
     from faircl.runs.versions import VersionChain
 
     chain = VersionChain.open(folder_path(run))
@@ -52,7 +53,9 @@ def serve(
             choices, lambda choice: ServedNetwork(load(chain.run, choice.step, device, version=choice.version))
         )
         networks.get(choices[current].key)  # damaged runs are found now, and the first image need not wait
-        page = make_page(chain.run.resolve().name, choices, current, limits)
+        folder = chain.run.resolve()
+        name = folder.parent.name if folder.name == EXPORTED_RUN else folder.name
+        page = make_page(name, choices, current, limits)
         if host not in LOCAL:
             said.say(f"Warning: with --host {host}, everyone who reaches this machine can use the page.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from importlib import import_module
 from io import BytesIO
@@ -25,6 +26,8 @@ _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", *_TIFF)
 _PIXEL_BYTES = 16
 """Bytes per pixel, of all bands together, that are still read of a TIFF."""
 _ORIENTATION = 0x0112
+
+logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # what is wrong with a file is told on the page
 
 
 def decode_upload(data: bytes, name: str, reading: ImageReading, limits: Limits) -> Image:
