@@ -12,8 +12,11 @@ from faircl.config.describe import method_words
 from faircl.config.run import RunConfig
 from faircl.data.masks import Palette, palette_of
 from faircl.errors import UserError
+from faircl.fairness.record import EvaluationRecord
+from faircl.fairness.record_file import RECORD, load_record
 from faircl.metrics import StepMetrics, average_over_steps
 from faircl.runs.folder import RunFolder
+from faircl.runs.gallery import GalleryImage, read_gallery
 from faircl.runs.reading import (
     ADOPTED,
     CONFIG,
@@ -65,6 +68,12 @@ class Run:
     def adopted(self) -> str:
         """What the network was when it was taken up from elsewhere; empty if it was trained from the first step."""
         return str(_optional_json(self.folder / ADOPTED).get("found", ""))
+
+    @cached_property
+    def records(self) -> dict[int, EvaluationRecord]:
+        """The evaluation of every step image by image, by the step's number; runs of earlier versions have none."""
+        files = sorted((self.folder / "steps").glob(f"*/{RECORD}"))
+        return {record.step: record for record in map(load_record, files)}
 
     @property
     def final(self) -> StepMetrics:
@@ -123,6 +132,10 @@ class Run:
         """Numbers of the example images."""
         files = (self.folder / "examples").glob("*.image.png")
         return sorted(int(name) for p in files if (name := p.name.split(".")[0]).isdecimal())
+
+    def gallery(self) -> tuple[GalleryImage, ...]:
+        """Return the images of the gallery, in the order in which they were chosen."""
+        return read_gallery(self.folder)
 
     def _named(self, part: str) -> str:
         value = self.config_tree.get(part)
