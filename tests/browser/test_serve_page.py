@@ -302,9 +302,7 @@ def test_a_server_that_is_gone_is_told(open_page, served, scene):
 
 @pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_accessible_at_any_width_and_in_both_schemes(
-    open_page, served, scene, axe, width, scheme, tmp_path
-):
+def test_the_page_is_accessible_at_any_width_and_in_both_schemes(open_page, served, scene, axe, width, scheme):
     watched = open_page(served.address, width=width, scheme=scheme)
     page = watched.page
     assert axe(page) == []
