@@ -36,7 +36,7 @@ class States:
         self._states: dict[str, State] = {}
         if not self._path.is_file():
             return
-        with suppress(UserError, KeyError, TypeError):
+        with suppress(UserError, KeyError, TypeError, ValueError):
             for name, saved in read_json(self._path).items():
                 sent = saved["sent"]
                 self._states[name] = State(str(saved["id"]), None if sent is None else Position(*map(int, sent)))
