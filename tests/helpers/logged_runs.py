@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,10 +72,18 @@ def mlflow_run(folder: Path, id: str) -> SimpleNamespace:
     )
 
 
-def wandb_run(folder: Path) -> SimpleNamespace:
-    """Read all offline folders of a run, in order; wandb writes records of protocol buffers."""
+def wandb_run(folder: Path, seconds: float = 30) -> SimpleNamespace:
+    """Read all offline folders of a run, in order, once wandb's process has written their ends."""
+    end = time.monotonic() + seconds
+    while len((kept := _wandb_run(folder)).codes) < len(list(folder.glob("wandb/offline-run-*"))):
+        assert time.monotonic() < end, "a run of wandb has no end"
+        time.sleep(0.1)
+    return kept
+
+
+def _wandb_run(folder: Path) -> SimpleNamespace:
     found: Kept = defaultdict(list)
-    ids, settings, codes, artifacts, extra = set(), {}, [], [], set()
+    ids, settings, codes, artifacts, rows = set(), {}, [], [], []
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         for record in _wandb_records(path):
             kind = record.WhichOneof("record_type")
@@ -89,15 +98,12 @@ def wandb_run(folder: Path) -> SimpleNamespace:
                 row = {
                     "/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item
                 }
-                at = row.pop("update")
+                at, number = row.pop("update"), row.pop("_step")
+                rows.append((number, at, row.pop("step")))
                 for name, value in row.items():
-                    if name.startswith("_") or name == "step":
-                        extra.add(name)
-                    else:
+                    if not name.startswith("_"):
                         found[name, at].append(value)
-    return SimpleNamespace(
-        points=dict(found), ids=ids, settings=settings, codes=codes, artifacts=artifacts, extra=extra
-    )
+    return SimpleNamespace(points=dict(found), ids=ids, settings=settings, codes=codes, artifacts=artifacts, rows=rows)
 
 
 def _wandb_records(path: Path) -> Iterator[object]:
@@ -110,6 +116,8 @@ def _wandb_records(path: Path) -> Iterator[object]:
             at += BLOCK - at % BLOCK
             continue
         length, kind = struct.unpack_from("<HB", data, at + 4)
+        if at + HEADER + length > len(data):  # is being written
+            return
         whole += data[at + HEADER : at + HEADER + length]
         at += HEADER + length
         if kind in (1, 4):  # full, last

@@ -84,6 +84,8 @@ def test_wandb_keeps_what_metrics_has(logged, wandb, capfd):
     assert kept.points == expected(run)
     assert kept.ids == {state(run, "wandb")["id"]}  # one run, in two folders
     assert kept.codes == [1, 0]
+    assert kept.rows == sorted(set(kept.rows))  # numbers of rows grow over both folders
+    assert {step for _, _, step in kept.rows} == {0, 1}
     assert kept.artifacts == [(f"report-{state(run, 'wandb')['id']}", "report")]
     assert kept.settings["train"]["loggers"] == ["wandb"]
     assert kept.settings["optim"]["lr"] > 0

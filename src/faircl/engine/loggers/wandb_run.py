@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from faircl.engine.loggers.points import Point
+from faircl.engine.loggers.points import KINDS, Point
 from faircl.engine.loggers.service import Begun, RunInfo, Status
 from faircl.errors import UserError
 
@@ -66,25 +66,26 @@ class WandbRun:
             finish_timeout_raises=True,
             **given,
         )
-        offline = wandb.setup().settings.mode == "offline"
         with _no_questions():
             self._run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT") or PROJECT,
                 name=os.environ.get("WANDB_NAME") or run.title,
                 id=id,
-                resume=None if offline else "allow",
+                resume="allow",
                 config={**run.settings, "run_folder": str(run.folder.resolve())},
                 allow_val_change=True,
                 reinit="create_new",
                 settings=settings,
             )
         self._run.define_metric("*", step_metric=UPDATE)
-        where = str(Path(self._run.settings.sync_dir)) if offline else str(self._run.url)
-        return Begun(id, where)
+        settings = self._run.settings
+        return Begun(id, str(settings.sync_dir if settings.mode == "offline" else self._run.url))
 
     def log(self, point: Point) -> None:
-        """Log one row."""
-        self._run.log({**point.scalars, UPDATE: point.position.update, STEP: point.step})
+        """Log one row; its number grows with its place in the run, also over a run's continuations."""
+        update, order = point.position
+        number = len(KINDS) * update + order
+        self._run.log({**point.scalars, UPDATE: update, STEP: point.step}, step=number, commit=True)
 
     def end(self, status: Status, report: Path | None) -> None:
         """Keep the report page as an artifact and finish the run."""
