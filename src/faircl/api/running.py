@@ -139,7 +139,8 @@ def _check_folder_and_device(config: RunConfig, out: Path, resume: bool) -> None
     from faircl.runs.folder import RunFolder
     from faircl.runs.lock import RunLock
 
-    check_installed(config.train.loggers)
+    if not _several():  # of several processes the first logs; training asks it
+        check_installed(config.train.loggers)
     check_device(config.train)
     folder = RunFolder(out)
     folder.check_free(config.model_copy(update={"data": config.data.absolute()}), resume)

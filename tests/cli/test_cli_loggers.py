@@ -1,0 +1,37 @@
+"""``faircl train --log``."""
+
+import sys
+
+import pytest
+from logged_runs import expected, tensorboard_points
+
+
+@pytest.mark.slow
+def test_a_service_is_named_by_an_option(cli, tiny_flags, tmp_path):
+    result = cli("train", "demo", "--out", tmp_path / "run", *tiny_flags, "--log", "tensorboard", "--json")
+    assert result.code == 0
+    assert f"logging to TensorBoard: {tmp_path / 'run/tensorboard'}" in result.err
+    assert tensorboard_points(tmp_path / "run").keys() == expected(tmp_path / "run").keys()
+    assert "loggers:\n  - tensorboard\n" in (tmp_path / "run/config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (
+            "Setting train.loggers.0: input should be 'tensorboard', 'wandb' or 'mlflow', found 'wand'",
+            ["--log", "wand"],
+        ),
+        (
+            "Setting train.loggers is given twice, by --log mlflow and by --set train.loggers=[wandb]; give one.",
+            ["--log", "tensorboard", "--log", "mlflow", "--set", "train.loggers=[wandb]"],
+        ),
+        ("pip install 'faircl[wandb]', or leave it out with: --set train.loggers=[].", ["--log", "wandb"]),
+    ],
+)
+def test_mistakes(cli, tiny_flags, tmp_path, monkeypatch, words, given):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    result = cli("train", "demo", "--out", tmp_path / "run", *tiny_flags, *given)
+    assert result.code == 2
+    assert words in result.err
+    assert not (tmp_path / "run").exists()
