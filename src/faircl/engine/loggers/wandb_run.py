@@ -17,8 +17,8 @@ from faircl.errors import UserError
 PROJECT = "faircl"
 UPDATE, STEP = "update", "step"
 """Keys of every row: updates since the run began, which is the horizontal axis, and the step."""
-FINISH_SECONDS = 120.0
-"""Seconds that the end of training waits for uploads; what is not sent by then is sent by 'wandb sync'."""
+INIT_SECONDS, FINISH_SECONDS = 30.0, 120.0
+"""Seconds that training waits for the server at its beginning, and for uploads at its end."""
 _EXIT_CODES: dict[Status, int] = {"finished": 0, "failed": 1, "interrupted": 255}
 
 
@@ -39,7 +39,7 @@ class WandbRun:
         """Raise a UserError if runs go online and nobody is logged in: wandb would ask on the terminal."""
         import wandb
 
-        if wandb.setup().settings.mode != "online":
+        if wandb.run is not None or wandb.setup().settings.mode != "online":
             return
         try:
             with _no_questions():
@@ -57,7 +57,8 @@ class WandbRun:
         import wandb
 
         id = id or os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
-        given: dict[str, Any] = {} if os.environ.get("WANDB_DIR") else {"root_dir": str(run.folder)}
+        own = {"WANDB_DIR": ("root_dir", str(run.folder)), "WANDB_INIT_TIMEOUT": ("init_timeout", INIT_SECONDS)}
+        given: dict[str, Any] = dict(setting for name, setting in own.items() if not os.environ.get(name))
         settings = wandb.Settings(
             silent=True,
             console="off",
