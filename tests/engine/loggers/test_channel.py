@@ -129,7 +129,8 @@ def test_a_service_that_fails_is_noted_once_and_called_no_more(service, tmp_path
     said = run(tmp_path, FIRST, names=("kept", "other"))
     notes = [text for text in said if text.startswith("note: ")]
     assert notes == ["note: Kept failed: no network; training goes on without it, and metrics.jsonl has all records"]
-    assert service.calls == {(2, 0): [("begin", 0, None), (1, 0)], "begin": []}.get(
+    closed = ("end", "finished", None)  # it is told the end
+    assert service.calls == {(2, 0): [("begin", 0, None), (1, 0), closed], "begin": []}.get(
         place, [("begin", 0, None), *PLACES]
     )
     assert publishing.SERVICES["other"].calls == [("begin", 0, None), *PLACES, ("end", "finished", None)]

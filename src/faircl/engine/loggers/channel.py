@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from faircl.engine.loggers.points import BEFORE_ALL, Point, Position
@@ -16,7 +17,7 @@ class Channel:
 
     def __init__(self, name: str, service: Service, states: States, reporter: Reporter) -> None:
         self.name, self.service, self.states, self.reporter = name, service, states, reporter
-        self._open = False
+        self._open = self._begun = False
         self._sent = BEFORE_ALL
 
     def begin(self, run: RunInfo, kept: Sequence[Point], last: Position) -> None:
@@ -34,6 +35,7 @@ class Channel:
 
         def open_run() -> None:
             begun = self.service.begin(run, None if state is None else state.id)
+            self._begun = True
             self.states.set(self.name, State(begun.id))
             self.reporter.say(f"logging to {self.service.title}: {begun.where}")
 
@@ -49,10 +51,13 @@ class Channel:
                 self._sent = point.position
 
     def end(self, status: Status, report: Path | None) -> None:
-        """Close the service."""
+        """Close the service; one that has failed may still learn how training ended."""
         if self._open:
             self._guard(lambda: self.service.end(status, report))
-            self._open = False
+        elif self._begun:
+            with suppress(Exception):
+                self.service.end(status, None)
+        self._open = self._begun = False
 
     def _guard(self, call: Callable[[], None]) -> None:
         """Call the service; if it fails, say so, and call it no more."""

@@ -80,7 +80,8 @@ class WandbRun:
             )
         self._run.define_metric("*", step_metric=UPDATE)
         settings = self._run.settings
-        return Begun(id, str(settings.sync_dir if settings.mode == "offline" else self._run.url))
+        where = settings.sync_dir if settings.mode == "offline" else self._run.url
+        return Begun(id, str(where or settings.mode))
 
     def log(self, point: Point) -> None:
         """Log one row; its number grows with its place in the run, also over a run's continuations."""
