@@ -1,4 +1,4 @@
-"""``faircl train --log``."""
+"""``faircl train --logger``."""
 
 import sys
 
@@ -8,7 +8,7 @@ from logged_runs import expected, tensorboard_points
 
 @pytest.mark.slow
 def test_a_service_is_named_by_an_option(cli, tiny_flags, tmp_path):
-    result = cli("train", "demo", "--out", tmp_path / "run", *tiny_flags, "--log", "tensorboard", "--json")
+    result = cli("train", "demo", "--out", tmp_path / "run", *tiny_flags, "--logger", "tensorboard", "--json")
     assert result.code == 0
     assert f"logging to TensorBoard: {tmp_path / 'run/tensorboard'}" in result.err
     assert tensorboard_points(tmp_path / "run").keys() == expected(tmp_path / "run").keys()
@@ -20,13 +20,13 @@ def test_a_service_is_named_by_an_option(cli, tiny_flags, tmp_path):
     [
         (
             "Setting train.loggers.0: input should be 'tensorboard', 'wandb' or 'mlflow', found 'wand'",
-            ["--log", "wand"],
+            ["--logger", "wand"],
         ),
         (
-            "Setting train.loggers is given twice, by --log mlflow and by --set train.loggers=[wandb]; give one.",
-            ["--log", "tensorboard", "--log", "mlflow", "--set", "train.loggers=[wandb]"],
+            "Setting train.loggers is given twice, by --logger mlflow and by --set train.loggers=[wandb]; give one.",
+            ["--logger", "tensorboard", "--logger", "mlflow", "--set", "train.loggers=[wandb]"],
         ),
-        ("pip install 'faircl[wandb]', or leave it out with: --set train.loggers=[].", ["--log", "wandb"]),
+        ("pip install 'faircl[wandb]', or leave it out with: --set train.loggers=[].", ["--logger", "wandb"]),
     ],
 )
 def test_mistakes(cli, tiny_flags, tmp_path, monkeypatch, words, given):

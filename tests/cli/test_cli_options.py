@@ -39,8 +39,8 @@ OPTIONS = {
     "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
     "--setting --task -d -r -t",
     "suggest": "--data --device --json --min-confidence --out --root --to --version -d -o -r",
-    "train": "--batch --device --epochs --fit --format --json --log --lr --method --model --out --resume --root --seed "
-    "--set --task --workers -m -o -r -t",
+    "train": "--batch --device --epochs --fit --format --json --logger --lr --method --model --out --resume --root "
+    "--seed --set --task --workers -m -o -r -t",
     "versions list": "--format --json",
     "versions show": "--format --json",
     "versions undo": "--json",

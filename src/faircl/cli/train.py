@@ -38,7 +38,7 @@ def train(
     device: options.Device = None,
     workers: options.Workers = None,
     seed: options.Seed = None,
-    log: options.Log = None,
+    logger: options.Logger = None,
     settings: Set = None,
     fit: Fit = None,
     form: Format = "terminal",
@@ -74,7 +74,7 @@ def train(
         "--device": ("train.accelerator", device),
         "--workers": ("train.workers", workers),
         "--seed": ("seed", seed),
-        "--log": ("train.loggers", log or None),
+        "--logger": ("train.loggers", logger or None),
     }
     overrides = options.with_options(given, settings or ())
     with stoppable():

@@ -69,10 +69,10 @@ Workers = Annotated[
     int | None, typer.Option("--workers", rich_help_panel=PANEL, help="Processes that read images: train.workers.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", rich_help_panel=PANEL, help="Seed of the run: seed.")]
-Log = Annotated[
+Logger = Annotated[
     list[str] | None,
     typer.Option(
-        "--log",
+        "--logger",
         metavar="tensorboard|wandb|mlflow",
         rich_help_panel=PANEL,
         help="Service that gets losses and scores too, beside metrics.jsonl; repeatable: train.loggers.",
