@@ -15,6 +15,14 @@ def test_a_service_is_named_by_an_option(cli, tiny_flags, tmp_path):
     assert "loggers:\n  - tensorboard\n" in (tmp_path / "run/config.yaml").read_text()
 
 
+def test_torchrun_passes_the_option_on():
+    """It takes ``--log`` for one of its own, though it stands after the module."""
+    from torch.distributed.run import parse_args
+
+    given = ["train", "demo", "--logger", "wandb"]
+    assert parse_args(["--nproc-per-node", "2", "-m", "faircl", *given]).training_script_args == given
+
+
 @pytest.mark.parametrize(
     ("words", "given"),
     [
