@@ -40,8 +40,8 @@ OPTIONS = {
     "--setting --task -d -r -t",
     "serve": "--device --host --max-bytes --max-pixels --open --port",
     "suggest": "--data --device --json --min-confidence --out --root --to --version -d -o -r",
-    "train": "--batch --device --epochs --fit --format --json --lr --method --model --out --resume --root --seed --set "
-    "--task --workers -m -o -r -t",
+    "train": "--batch --device --epochs --fit --format --json --logger --lr --method --model --out --resume --root "
+    "--seed --set --task --workers -m -o -r -t",
     "versions list": "--format --json",
     "versions show": "--format --json",
     "versions undo": "--json",
