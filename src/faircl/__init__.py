@@ -25,6 +25,7 @@ Run
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     adopt               make a network that was trained elsewhere the first step of a run
     predict             segment image files into a folder: masks, overlays, areas of all classes
+    serve               show a local page that segments images and compares steps and versions
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
 Add classes to a trained model
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     from faircl.api.running import evaluate as evaluate
     from faircl.api.running import resume as resume
     from faircl.api.running import train as train
+    from faircl.api.serving import serve as serve
     from faircl.api.suggesting import suggest_labels as suggest_labels
     from faircl.config.components import MethodConfig as MethodConfig
     from faircl.config.components import ModelConfig as ModelConfig
@@ -181,6 +183,7 @@ _HOMES = {
         "register_reader",
     ),
     "faircl.api.running": ("evaluate", "resume", "train"),
+    "faircl.api.serving": ("serve",),
     "faircl.api.suggesting": ("suggest_labels",),
     "faircl.config.components": ("MethodConfig", "ModelConfig"),
     "faircl.config.run": ("RunConfig",),
