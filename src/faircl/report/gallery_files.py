@@ -54,8 +54,13 @@ class GalleryFiles(NamedTuple):
 
     @property
     def reasons(self) -> list[str]:
-        """Every reason for a choice, once."""
+        """Every reason for a choice, once: "worst class: sign, IoU 12.0"."""
         return list(dict.fromkeys(reason for picture in self.pictures for reason in picture.reasons))
+
+    @property
+    def kinds(self) -> list[str]:
+        """Every kind of reason, once: "worst class"."""
+        return list(dict.fromkeys(reason.partition(": ")[0] for reason in self.reasons))
 
     def masks_json(self, picture: Picture) -> dict[str, Any]:
         """Return what the page decodes when the picture is shown."""

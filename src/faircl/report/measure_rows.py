@@ -23,20 +23,41 @@ class MeasureRow(NamedTuple):
 def measure_rows(metrics: StepMetrics, audit: Audit | None) -> list[MeasureRow]:
     """Return the measures of a step; those that need a record only where there is one."""
     all_ = metrics.groups["all"]
-    rows = [
-        _row("Mean IoU", all_.miou, audit and audit.miou_interval, "mean of the class IoUs, every class alike"),
-        _row("STD", all_.std, audit and audit.std_interval, "standard deviation of the class IoUs, in points"),
-        _row("Gap", metrics.gap, None, "best class IoU minus the worst, in points"),
-        _row("Error gap", metrics.error_gap, None, "largest difference between two classes' error rates, in points"),
-        _row("Rarest third", metrics.rarest_third, None, "mean IoU of the third of the classes with fewest pixels"),
-        _row("Most frequent third", metrics.frequent_third, None, "mean IoU of the third with most pixels"),
-        _row("Pixel accuracy", metrics.pixel_accuracy, None, "pixels that are right, whatever their class"),
-        _row("Mean accuracy", metrics.mean_accuracy, None, "mean over the classes of the pixels that are right"),
+    found = [
+        _row("Mean IoU", all_.miou, "mean of the class IoUs, every class alike", audit and audit.miou_interval),
+        _row("STD", all_.std, "standard deviation of the class IoUs, in points", audit and audit.std_interval),
+        _row("Gap", metrics.gap, "best class IoU minus the worst, in points"),
+        _row("Error gap", metrics.error_gap, "largest difference between the error rates of two classes, in points"),
+        _row("Rarest third", metrics.rarest_third, "mean IoU of the third of the classes with fewest pixels"),
+        _row("Most frequent third", metrics.frequent_third, "mean IoU of the third with most pixels"),
+        _row("Pixel accuracy", metrics.pixel_accuracy, "pixels that are right, whatever their class"),
+        _row("Mean accuracy", metrics.mean_accuracy, "mean over the classes of their pixels that are right"),
+        *([] if audit is None else _audited(audit)),
     ]
-    return [row for row in rows if row is not None]
+    return [row for row in found if row is not None]
 
 
-def _row(name: str, value: float, interval: Interval | None, about: str, digits: int = 1) -> MeasureRow | None:
+def _audited(audit: Audit) -> list[MeasureRow | None]:
+    worst, share = audit.worst_k, f"{audit.worst_share:g}"
+    return [
+        _row(f"Worst {worst}", audit.worst_k_mean, f"mean IoU of the {worst} worst classes"),
+        _row("Major classes", audit.major_miou, "mean IoU of the most frequent third, without the background"),
+        _row("Minor classes", audit.minor_miou, "mean IoU of the other classes, without the background"),
+        _row("Rank correlation", audit.rank_correlation, "of IoU and frequency: 1 if IoU only follows frequency", None, 2),
+        _row("Gini", audit.gini, "inequality of the class IoUs: 0 if all are equal, near 1 if one class has all", None, 2),
+        _row("Jain", audit.jain, "evenness of the class IoUs: 1 if all are equal, 1 / classes if one has all", None, 2),
+        _row("Variation", audit.variation, "STD divided by the mean IoU", None, 2),
+        _row("mIoU by image", audit.image_miou, "mean over the images of the IoU within an image"),
+        _row(f"Worst {share} % of images", audit.worst_image_miou, "the same, over the worst images only"),
+        _row("mIoU by class and image", audit.class_miou, "mean over the classes of their mean IoU within an image"),
+        _row(f"Worst {share} % by class", audit.worst_class_miou, "the same, over the worst images of every class"),
+        _row("Calibration error", audit.calibration_error, "mean difference of confidence and accuracy, in points"),
+    ]
+
+
+def _row(
+    name: str, value: float, about: str, interval: Interval | None = None, digits: int = 1
+) -> MeasureRow | None:
     if math.isnan(value):
         return None
     shown = "" if interval is None else f"{show(interval.low, digits)} – {show(interval.high, digits)}"

@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from faircl.report import plots, run_rows
 from faircl.report.distribution import DistributionRow, distribution, readable
-from faircl.report.flow import PARTS
 from faircl.report.gallery_files import GalleryFiles, gallery_files
 from faircl.report.measure_rows import measure_rows
 from faircl.report.rendering import Script, inert_json, write_page
@@ -19,8 +18,6 @@ from faircl.report.run_view import RunView
 from faircl.report.scales import FLOW, LEVELS, NEW, OLD, confusion_levels, heat_levels
 from faircl.report.story import enumerated, told
 
-FLOW_CLASSES = ("kept", "background", "older", "newer", "no-class")
-"""CSS classes of the parts of a flow, in the order of ``PARTS``."""
 Figures = list[tuple[str, Markup]]
 
 
@@ -100,7 +97,7 @@ def _confusion(view: RunView) -> dict[str, Any]:
         "confusion": found,
         "matrix": run_rows.matrix(found, len(view.steps) - 1) if found else None,
         "flow": run_rows.flow_rows(view),
-        "flow_names": FLOW_CLASSES,
+        "flow_names": run_rows.PARTS,
     }
 
 
@@ -149,14 +146,13 @@ def _sections(view: RunView, gallery: GalleryFiles, values: dict[str, Any]) -> l
 
 def _data(view: RunView, gallery: GalleryFiles, values: dict[str, Any]) -> dict[str, Any]:
     """What the script needs to change the page."""
-    assert len(FLOW_CLASSES) == len(PARTS)
     return {
         "heads": values["heads"],
         "bars": values["bars"],
         "intervals": values["with_intervals"],
         "confusion": values["confusion"],
         "flow": values["flow"] if values["confusion"] else [],
-        "parts": FLOW_CLASSES,
+        "parts": run_rows.PARTS,
         "levels": LEVELS,
         "gallery": {
             "paints": [

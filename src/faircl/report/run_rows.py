@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from faircl.fairness.intervals import Interval
+from faircl.fairness.lost_pixels import NONE
 from faircl.metrics import forgetting
-from faircl.report.flow import confusion_shares, most_confused
+from faircl.report.confusion import confusion_shares, most_confused
 from faircl.report.run_view import RunView, StepView
 from faircl.report.scales import LEVELS
 from faircl.report.story import percent
@@ -18,6 +19,8 @@ from faircl.tables import MISSING, show
 MANY = 40
 """Classes of which a chart shows all; with more it scrolls, or shows a choice."""
 CHOSEN = 25  # classes in a choice of the confusion matrix
+PARTS = ("kept", "background", "older", "newer", "no-class")
+"""CSS classes of a flow: kept, to background, to a class learned before or with it, to one learned later, to none."""
 VISIBLE = 0.5  # percent: a smaller share is left out of the confusion matrix
 
 
@@ -206,7 +209,7 @@ def _choices(view: RunView, order: dict[int, int]) -> list[dict[str, Any]]:
 
 
 def flow_rows(view: RunView) -> list[list[dict[str, Any]] | None]:
-    """For every step the flow of every class, by frequency: shares of the parts and the destinations in words."""
+    """For every step the flow of every class, by frequency: shares of ``PARTS`` and the destinations in words."""
     return [
         [_flow(one, c.id) for c in view.classes] if one.record is not None else None for one in view.steps
     ]
@@ -214,14 +217,16 @@ def flow_rows(view: RunView) -> list[list[dict[str, Any]] | None]:
 
 def _flow(one: StepView, id: int) -> dict[str, Any]:
     flow = one.flows.get(id)
-    if flow is None or not one.classes[id].pixels:
-        return {"parts": [], "kept": MISSING, "text": "no pixel of it" if flow else "not learned yet"}
-    assert one.record is not None
-    to = [f"{one.record.classes[k].name} {show(share, 1)}" for k, share in flow.to if share >= 0.05]
-    if flow.parts[-1] >= 0.05:
-        to.append(f"no class {show(flow.parts[-1], 1)}")
-    parts = [round(part, 2) for part in flow.parts]
-    return {"parts": parts, "kept": show(flow.parts[0], 1), "text": ", ".join(to) or "nothing lost"}
+    if flow is None:
+        return {"parts": [], "kept": MISSING, "text": "no pixel of it" if id in one.classes else "not learned yet"}
+    to = [("no class" if r.id == NONE else r.name, r.share) for r in flow.receivers if r.share >= 0.05]
+    shares = flow.shares
+    parts = [shares["itself"], shares["background"], shares["old"] + shares["same"], shares["newer"], shares["none"]]
+    return {
+        "parts": [round(part, 2) for part in parts],
+        "kept": show(shares["itself"], 1),
+        "text": ", ".join(f"{name} {show(share, 1)}" for name, share in to) or "nothing lost",
+    }
 
 
 def signed(value: float, digits: int = 1) -> str:

@@ -9,9 +9,9 @@ from functools import cached_property
 
 from faircl.errors import UserError
 from faircl.fairness.audit import Audit, ClassAudit, audit_record
+from faircl.fairness.lost_pixels import LostPixels, lost_pixels
 from faircl.fairness.record import EvaluationRecord
 from faircl.metrics import ClassMetrics, StepMetrics, forgetting
-from faircl.report.flow import Flow, flows
 from faircl.runs.run import Run
 
 RESAMPLES = 1000
@@ -36,11 +36,9 @@ class StepView:
         return None if self.record is None else audit_record(self.record, resamples=RESAMPLES)
 
     @cached_property
-    def flows(self) -> dict[int, Flow]:
-        """Where the pixels of every class went, by raw id."""
-        if self.record is None:
-            return {}
-        return dict(zip((c.id for c in self.record.classes), flows(self.record), strict=True))
+    def flows(self) -> dict[int, LostPixels]:
+        """Where the pixels of every present class went, by raw id."""
+        return {} if self.record is None else {one.id: one for one in lost_pixels(self.record)}
 
     @cached_property
     def classes(self) -> dict[int, ClassMetrics]:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from faircl.fairness.intervals import Interval
+from faircl.fairness.lost_pixels import KINDS, NONE, LostPixels
 from faircl.metrics import ClassMetrics, forgetting
-from faircl.report.flow import Flow
 from faircl.report.run_view import RunView
 from faircl.tables import show
 
@@ -54,7 +54,7 @@ def _worst(view: RunView) -> str:
         return ""
     clauses = [f"{worst.name} is served worst: {show(worst.iou, 0)} of 100", largest_drop(view, worst)]
     if (flow := view.final.flows.get(worst.id)) is not None:
-        clauses.append(destination(flow, [c.name for c in view.final.metrics.classes]))
+        clauses.append(destination(flow))
     return "; ".join(clause for clause in clauses if clause)
 
 
@@ -70,18 +70,16 @@ def largest_drop(view: RunView, of: ClassMetrics) -> str:
     return f"it lost {show(drop, 0)} {'point' if round(drop) == 1 else 'points'} {when}"
 
 
-def destination(flow: Flow, names: Sequence[str]) -> str:
+def destination(flow: LostPixels) -> str:
     """Say where the pixels of a class went; empty where fewer than one in a hundred was lost."""
-    if flow.lost < 1:
+    lost = 100 - flow.shares["itself"]
+    if lost < 1 or not flow.receivers:
         return ""
-    none = flow.parts[-1]
-    to = [(names[k], share) for k, share in flow.to]
-    if none > max((share for _, share in to), default=0):
-        return f"{show(none, 0)} % of its pixels got no class"
+    to = [("no class" if one.id == NONE else one.name, one.share) for one in flow.receivers]
     name, share = to[0]
     if share > 50:
         return f"most of its pixels, {show(share, 0)} %, went to {name}"
-    if share > flow.lost / 2:
+    if share > lost / 2:
         return f"most of its lost pixels went to {name}, {show(share, 0)} % of all"
     return "its lost pixels went to " + enumerated([f"{name} ({show(share, 0)} %)" for name, share in to])
 
@@ -90,17 +88,16 @@ def _wrong_old(view: RunView) -> str:
     """Where the wrong pixels of the classes learned before the last step went, all together."""
     if view.final.record is None or len(view.steps) < 2:
         return ""
-    old = [c for c in view.final.metrics.classes if c.learned_at < view.final.number and c.pixels]
-    old = old[1:] if old and view.final.metrics.background and old[0] is view.final.metrics.classes[0] else old
-    wrong = [
-        sum(c.pixels * view.final.flows[c.id].parts[part] for c in old)
-        for part in range(1, 5)  # all but the pixels kept
-    ]
-    if sum(wrong) <= 0:
+    old = [c.id for c in view.final.record.classes if c.learned_at < view.final.number and not c.background]
+    flows = [view.final.flows[id] for id in old if id in view.final.flows]
+    wrong = {kind: sum(flow.pixels * flow.shares[kind] for flow in flows) for kind in KINDS[1:]}
+    total = sum(wrong.values())
+    if not total:
         return ""
-    kinds = ("background", "other old classes", "newer classes", "no class")
-    shares = sorted(((100 * part / sum(wrong), kind) for part, kind in zip(wrong, kinds, strict=True)), reverse=True)
-    parts = [f"{show(share, 0)} % to {kind}" for share, kind in shares if share >= 1]
+    to = {"background": wrong["background"], "classes learned before or with them": wrong["old"] + wrong["same"]}
+    to |= {"classes learned later": wrong["newer"], "no class": wrong["none"]}
+    shares = sorted(((100 * part / total, kind) for kind, part in to.items()), reverse=True)
+    parts = [f"{show(share, 0)} % went to {kind}" for share, kind in shares if share >= 1]
     return f"Of the wrong pixels of the old classes, {enumerated(parts, len(parts))}"
 
 

@@ -147,7 +147,8 @@
     const wanted = at("reason").value;
     for (const button of buttons) {
       const item = button.closest("li");
-      item.hidden = wanted !== "" && !item.dataset.why.split("\n").includes(wanted);
+      const reasons = data.gallery.reasons[buttons.indexOf(button)];
+      item.hidden = wanted !== "" && !reasons.some((why) => why === wanted || why.startsWith(`${wanted}: `));
     }
     const shown = visible();
     at("count").textContent = `${shown.length} of ${buttons.length} images`;
