@@ -14,7 +14,19 @@ from faircl.fairness.record_file import RECORD, save_record
 from faircl.metrics import average_over_steps, forgetting, summarise
 
 AWKWARD = ("<script>alert(1)</script>", 'a "quoted", comma\'d name 🚲', "=SUM(A1:A9)")
-WORDS = ("road", "building", "sky", "pavement", "tree", "car", "fence", "pedestrian", "column pole", "sign", "bicyclist")
+WORDS = (
+    "road",
+    "building",
+    "sky",
+    "pavement",
+    "tree",
+    "car",
+    "fence",
+    "pedestrian",
+    "column pole",
+    "sign",
+    "bicyclist",
+)
 WORDS += ("traffic light", "potted plant", "swimming pool, outdoor", "television receiver", "kitchen island", "bus")
 
 
@@ -73,7 +85,9 @@ def make_report_run(
 
 def _write_about(folder, names, learned, steps, ids, seed):
     config = {"seed": seed, "data": {"name": "toy"}, "scenario": {"task": "5-3", "setting": "overlapped"}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"model": {"name": "tiny"}, "method": {"name": "fair"}}))
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump(config | {"model": {"name": "tiny"}, "method": {"name": "fair"}})
+    )
     (folder / "environment.json").write_text(json.dumps({"python": "3.11.9", "torch": "2.11.0"}))
     counts = (4e8 / (1 + np.arange(len(names))) ** 1.4).astype(int).tolist()
     scenario = {"task": "5-3", "setting": "overlapped", "background": True, "sha256": "c0ffee" * 4}
@@ -110,7 +124,7 @@ def _scene(generator, classes, size):
 
 
 def _guess(generator, scene, learned, step):
-    """Regions of classes known yet, some taken for another class, the rarer and the older the more often, moved a bit."""
+    """Regions of classes known yet, some taken for others, the rarer and the older the more often, moved a bit."""
     at = np.array(learned)
     known = int((at <= step).sum())
     kinds = np.where(at[scene["kinds"]] <= step, scene["kinds"], 0)

@@ -11,7 +11,8 @@ from faircl.fairness.record import EvaluationRecord
 def confusion_shares(record: EvaluationRecord) -> NDArray[np.float64]:
     """Return percent of each true class by predicted class (C, C + 1); rows without truth pixels are 0."""
     counts = record.confusion()
-    return 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares: NDArray[np.float64] = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return shares
 
 
 def most_confused(shares: NDArray[np.float64], most: int) -> list[int]:

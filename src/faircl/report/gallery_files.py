@@ -105,7 +105,8 @@ def _resized(mask: Mask, size: tuple[int, int]) -> Mask:
     width, height = size
     rows = (np.arange(height) + 0.5) * mask.shape[0] // height
     columns = (np.arange(width) + 0.5) * mask.shape[1] // width
-    return mask[rows.astype(np.int64)[:, None], columns.astype(np.int64)]
+    resized: Mask = mask[rows.astype(np.int64)[:, None], columns.astype(np.int64)]
+    return resized
 
 
 def _packed(one: _Loaded, places: NDArray[np.uint16], depth: int) -> Picture:

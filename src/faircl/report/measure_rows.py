@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from faircl.fairness.audit import Audit
 from faircl.fairness.intervals import Interval
+from faircl.fairness.record import BINS, EvaluationRecord
+from faircl.fairness.transfer import transfer
 from faircl.metrics import StepMetrics
 from faircl.tables import show
 
@@ -24,8 +29,8 @@ def measure_rows(metrics: StepMetrics, audit: Audit | None) -> list[MeasureRow]:
     """Return the measures of a step; those that need a record only where there is one."""
     all_ = metrics.groups["all"]
     found = [
-        _row("Mean IoU", all_.miou, "mean of the class IoUs, every class alike", audit and audit.miou_interval),
-        _row("STD", all_.std, "standard deviation of the class IoUs, in points", audit and audit.std_interval),
+        _row("Mean IoU", all_.miou, "mean of the class IoUs, all alike", audit.miou_interval if audit else None),
+        _row("STD", all_.std, "standard deviation of the class IoUs, in points", audit.std_interval if audit else None),
         _row("Gap", metrics.gap, "best class IoU minus the worst, in points"),
         _row("Error gap", metrics.error_gap, "largest difference between the error rates of two classes, in points"),
         _row("Rarest third", metrics.rarest_third, "mean IoU of the third of the classes with fewest pixels"),
@@ -43,8 +48,12 @@ def _audited(audit: Audit) -> list[MeasureRow | None]:
         _row(f"Worst {worst}", audit.worst_k_mean, f"mean IoU of the {worst} worst classes"),
         _row("Major classes", audit.major_miou, "mean IoU of the most frequent third, without the background"),
         _row("Minor classes", audit.minor_miou, "mean IoU of the other classes, without the background"),
-        _row("Rank correlation", audit.rank_correlation, "of IoU and frequency: 1 if IoU only follows frequency", None, 2),
-        _row("Gini", audit.gini, "inequality of the class IoUs: 0 if all are equal, near 1 if one class has all", None, 2),
+        _row(
+            "Rank correlation", audit.rank_correlation, "of IoU and frequency: 1 if IoU only follows frequency", None, 2
+        ),
+        _row(
+            "Gini", audit.gini, "inequality of the class IoUs: 0 if all are equal, near 1 if one class has all", None, 2
+        ),
         _row("Jain", audit.jain, "evenness of the class IoUs: 1 if all are equal, 1 / classes if one has all", None, 2),
         _row("Variation", audit.variation, "STD divided by the mean IoU", None, 2),
         _row("mIoU by image", audit.image_miou, "mean over the images of the IoU within an image"),
@@ -55,9 +64,44 @@ def _audited(audit: Audit) -> list[MeasureRow | None]:
     ]
 
 
-def _row(
-    name: str, value: float, about: str, interval: Interval | None = None, digits: int = 1
-) -> MeasureRow | None:
+def transfer_rows(steps: Sequence[StepMetrics]) -> list[MeasureRow]:
+    """Return what classes lost and gained over the steps; nothing for a single step."""
+    found = transfer(steps)
+    rows = [
+        _row("Forgetting", found.forgetting, "best earlier IoU minus the last, mean over the old classes, in points"),
+        _row("Backward transfer", found.backward, "last IoU minus that when learned, mean over the old classes"),
+        _row("Plasticity", found.plasticity, "IoU when learned, mean over the classes added after the first step"),
+    ]
+    return [row for row in rows if row is not None]
+
+
+class ReliabilityRow(NamedTuple):
+    """Pixels of one range of confidences: the range, their share, mean confidence and accuracy, all in percent."""
+
+    confidences: str
+    share: float
+    confidence: float
+    accuracy: float
+
+
+def reliability_rows(record: EvaluationRecord) -> list[ReliabilityRow]:
+    """Return the calibration bins of a record that hold pixels, over all images and classes."""
+    bins = record.reliability
+    pixels, correct, sure = (
+        np.bincount(bins.bin, column, minlength=BINS) for column in (bins.pixels, bins.correct, bins.confidence)
+    )
+    return [
+        ReliabilityRow(
+            f"{100 * k / BINS:.0f} – {100 * (k + 1) / BINS:.0f}",
+            float(100 * pixels[k] / pixels.sum()),
+            float(100 * sure[k] / pixels[k]),
+            float(100 * correct[k] / pixels[k]),
+        )
+        for k in np.flatnonzero(pixels)
+    ]
+
+
+def _row(name: str, value: float, about: str, interval: Interval | None = None, digits: int = 1) -> MeasureRow | None:
     if math.isnan(value):
         return None
     shown = "" if interval is None else f"{show(interval.low, digits)} – {show(interval.high, digits)}"

@@ -11,12 +11,12 @@ from markupsafe import Markup
 from faircl.report import plots, run_rows
 from faircl.report.distribution import DistributionRow, distribution, readable
 from faircl.report.gallery_files import GalleryFiles, gallery_files
-from faircl.report.measure_rows import measure_rows
+from faircl.report.measure_rows import measure_rows, reliability_rows, transfer_rows
 from faircl.report.rendering import Script, inert_json, write_page
 from faircl.report.run_tables import class_table, step_table
 from faircl.report.run_view import RunView
 from faircl.report.scales import FLOW, LEVELS, NEW, OLD, confusion_levels, heat_levels
-from faircl.report.story import enumerated, told
+from faircl.report.story import enumerated, percent, told
 
 Figures = list[tuple[str, Markup]]
 
@@ -44,14 +44,16 @@ def missing(view: RunView) -> list[str]:
     if view.without_record and any(c.pixels for c in view.final.metrics.classes):
         steps = enumerated([f"step {number}" for number in view.without_record], 6)
         said.append(
-            f"The evaluation of {steps} left no record image by image, as an earlier version of faircl made it: intervals, "
-            "confusion matrix and the flow of lost pixels are missing there. "
-            f"'faircl eval {view.run.folder.name}' evaluates the saved networks again."
+            f"The evaluation of {steps} left no record image by image, as one of an earlier faircl: intervals, "
+            "confusions and where lost pixels went are missing there. Runs trained from now on keep it; for this one, "
+            "write masks of labelled images with 'faircl predict' and give them to 'faircl audit'."
         )
     if not view.run.gallery():
-        said.append("No example image was kept, so there is no gallery; the setting eval.examples says how many are.")
+        said.append("No image was kept, so there is no gallery; the setting eval.gallery says how many are.")
     if view.final.number + 1 < view.planned:
-        said.append(f"{view.final.number + 1} of {view.planned} steps are shown: the run is unfinished, or the page of an earlier step.")
+        shown = f"{view.final.number + 1} of {view.planned} steps are shown"
+        last = view.final.number == view.run.final.step
+        said.append(f"{shown}: {'the run has not finished the others' if last else 'later ones are left out'}.")
     return said
 
 
@@ -64,7 +66,7 @@ def _top(view: RunView) -> dict[str, Any]:
         "cards": run_rows.headline(view),
         "sentences": told(view),
         "missing": missing(view),
-        "confidence": f"{100 * level:.0f} % interval",
+        "confidence": f"{percent(100 * level, 0)} interval",
         "script": Script("report.js", "gallery.js"),
         "OLD": OLD,
         "NEW": NEW,
@@ -85,9 +87,11 @@ def _charts(view: RunView, gallery: GalleryFiles) -> dict[str, Any]:
         "paint": {paint.id: paint for paint in gallery.paints},
         "same_colours": [f"{paint.name} (like {paint.same_as})" for paint in gallery.paints if paint.hatched],
         "heat_map": run_rows.heat_map(view) if len(view.steps) > 1 else None,
-        "measures": measure_rows(view.final.metrics, view.final.audit),
+        "measures": [*measure_rows(view.final.metrics, view.final.audit), *transfer_rows(view.metrics)],
+        "sizes": [one for one in view.final.audit.sizes if one.objects] if view.final.audit else [],
+        "bins": reliability_rows(view.final.record) if view.final.record else [],
         "steps_table": step_table(view.metrics, view.run),
-        "class_table": class_table(view.metrics, view.run),
+        "class_table": class_table(view.metrics, view.run, view.final.audit),
     }
 
 
@@ -107,15 +111,15 @@ def _figures(view: RunView) -> dict[str, Figures]:
     records = [one for one in view.run.training if one.step <= view.final.number]
     # Markup: the plots escape names themselves.
     if len(view.steps) > 1:
-        steps.append(("Mean IoU of old, new and all classes.", Markup(plots.miou_over_steps(view.metrics))))  # noqa: S704
+        steps.append(("Mean IoU of old, new and all classes.", Markup(plots.miou_over_steps(view.metrics))))
     if records:
-        training.append(("Training loss and its weighted terms.", Markup(plots.loss_curves(records))))  # noqa: S704
+        training.append(("Training loss and its weighted terms.", Markup(plots.loss_curves(records))))
     if any("bound" in one.measures for one in records):
         about = (
             "How far features have moved since the step before, and the bound that Proposition 1 rests on: the "
             "distance to the class's prototype now, and then. Means over pixels of a class with a prototype."
         )
-        training.append((about, Markup(plots.bound_curves(records))))  # noqa: S704
+        training.append((about, Markup(plots.bound_curves(records))))
     return {"step_figures": steps, "training_figures": training}
 
 
@@ -129,7 +133,7 @@ def _distribution(view: RunView) -> dict[str, Any]:
 
 
 def _sections(view: RunView, gallery: GalleryFiles, values: dict[str, Any]) -> list[tuple[str, str]]:
-    """The sections that have something to show, in order: their template and their heading."""
+    """Return the sections that have something to show, in order: their template and their heading."""
     evaluated = not all(math.isnan(c.iou) for c in view.classes)
     shown = {
         "classes": ("Classes", evaluated),
@@ -145,7 +149,7 @@ def _sections(view: RunView, gallery: GalleryFiles, values: dict[str, Any]) -> l
 
 
 def _data(view: RunView, gallery: GalleryFiles, values: dict[str, Any]) -> dict[str, Any]:
-    """What the script needs to change the page."""
+    """Return what the script needs to change the page."""
     return {
         "heads": values["heads"],
         "bars": values["bars"],

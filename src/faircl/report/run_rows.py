@@ -34,19 +34,19 @@ class Card(NamedTuple):
 
 
 def headline(view: RunView) -> list[Card]:
-    """The numbers at the top: a spread stands beside its mean, the worst class has its own class's interval."""
+    """Return the numbers at the top: a spread stands beside its mean, the worst class has its own class's interval."""
     final, audit = view.final.metrics, view.final.audit
     cards = [
         Card(
             "Mean IoU",
             percent(final.groups["all"].miou),
-            _interval(audit and audit.miou_interval),
+            _interval(audit.miou_interval if audit else None),
             f"over {len(final.classes)} classes",
         ),
         Card(
             "STD between classes",
             show(final.groups["all"].std, 1),
-            _interval(audit and audit.std_interval),
+            _interval(audit.std_interval if audit else None),
             f"points; read it beside the mean of {show(final.groups['all'].miou, 1)}",
         ),
     ]
@@ -57,7 +57,7 @@ def headline(view: RunView) -> list[Card]:
             Card(
                 f"Worst: {final.worst.name}",
                 percent(final.worst.iou),
-                _interval(own and own.interval),
+                _interval(own.interval if own else None),
                 note if own and own.interval else "IoU of the worst class",
             )
         )
@@ -188,7 +188,7 @@ def _cell(share: float, own: bool) -> tuple[str, int | None, bool]:
 
 
 def _choices(view: RunView, order: dict[int, int]) -> list[dict[str, Any]]:
-    """Sets of classes to show a confusion matrix of, the first by default."""
+    """Return sets of classes to show a confusion matrix of, the first by default."""
     assert view.final.record is not None
     shares = confusion_shares(view.final.record)
     ranked = [order[c.id] for c in view.classes if c.pixels]
@@ -210,9 +210,7 @@ def _choices(view: RunView, order: dict[int, int]) -> list[dict[str, Any]]:
 
 def flow_rows(view: RunView) -> list[list[dict[str, Any]] | None]:
     """For every step the flow of every class, by frequency: shares of ``PARTS`` and the destinations in words."""
-    return [
-        [_flow(one, c.id) for c in view.classes] if one.record is not None else None for one in view.steps
-    ]
+    return [[_flow(one, c.id) for c in view.classes] if one.record is not None else None for one in view.steps]
 
 
 def _flow(one: StepView, id: int) -> dict[str, Any]:

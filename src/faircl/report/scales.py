@@ -30,8 +30,7 @@ def heat_levels() -> list[Shade]:
 
 def confusion_levels(low: str, high: str) -> list[Shade]:
     """Shades between two colours, for shares of nothing to all."""
-    ends = [np.array(matplotlib.colors.to_rgb(colour)) for colour in (low, high)]
-    return _shades(np.linspace(*ends, LEVELS))
+    return _shades(np.linspace(matplotlib.colors.to_rgb(low), matplotlib.colors.to_rgb(high), LEVELS))
 
 
 def contrast(first: Sequence[float] | NDArray[np.float64], second: Sequence[float] | NDArray[np.float64]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from faircl.fairness.intervals import Interval
 from faircl.fairness.lost_pixels import KINDS, NONE, LostPixels
@@ -48,7 +49,7 @@ def _accuracy(view: RunView) -> str:
 
 
 def _worst(view: RunView) -> str:
-    """The class served worst: its IoU, the step that cost it most, and where its pixels went."""
+    """Name the class served worst: its IoU, the step that cost it most, and where its pixels went."""
     worst = view.final.metrics.worst
     if worst is None or len([c for c in view.classes if c.pixels]) < 2:
         return ""
@@ -61,7 +62,7 @@ def _worst(view: RunView) -> str:
 def largest_drop(view: RunView, of: ClassMetrics) -> str:
     """Say at which step a class lost most: "it lost 9 points when sign was learned"; empty below a point."""
     ious = [(one.number, one.iou(of.id)) for one in view.steps]
-    drops = [(a - b, step) for (_, a), (step, b) in zip(ious, ious[1:], strict=False) if not math.isnan(a - b)]
+    drops = [(a - b, step) for (_, a), (step, b) in pairwise(ious) if not math.isnan(a - b)]
     drop, step = max(drops, default=(0.0, 0))
     if drop < DROP:
         return ""
@@ -78,10 +79,10 @@ def destination(flow: LostPixels) -> str:
     to = [("no class" if one.id == NONE else one.name, one.share) for one in flow.receivers]
     name, share = to[0]
     if share > 50:
-        return f"most of its pixels, {show(share, 0)} %, went to {name}"
+        return f"most of its pixels, {percent(share, 0)}, went to {name}"
     if share > lost / 2:
-        return f"most of its lost pixels went to {name}, {show(share, 0)} % of all"
-    return "its lost pixels went to " + enumerated([f"{name} ({show(share, 0)} %)" for name, share in to])
+        return f"most of its lost pixels went to {name}, {percent(share, 0)} of all"
+    return "its lost pixels went to " + enumerated([f"{name} ({percent(share, 0)})" for name, share in to])
 
 
 def _wrong_old(view: RunView) -> str:
@@ -97,7 +98,7 @@ def _wrong_old(view: RunView) -> str:
     to = {"background": wrong["background"], "classes learned before or with them": wrong["old"] + wrong["same"]}
     to |= {"classes learned later": wrong["newer"], "no class": wrong["none"]}
     shares = sorted(((100 * part / total, kind) for kind, part in to.items()), reverse=True)
-    parts = [f"{show(share, 0)} % went to {kind}" for share, kind in shares if share >= 1]
+    parts = [f"{percent(share, 0)} went to {kind}" for share, kind in shares if share >= 1]
     return f"Of the wrong pixels of the old classes, {enumerated(parts, len(parts))}"
 
 
@@ -107,7 +108,9 @@ def _forgotten(view: RunView) -> str:
         return ""
     names = {c.id: c.name for c in view.classes}
     lost, id = max((value, id) for id, value in view.lost.items() if not math.isnan(value))
-    text = f"Since their best step the old classes have {'lost' if mean >= 0 else 'gained'} {points(abs(mean))} on average"
+    text = (
+        f"Since their best step the old classes have {'lost' if mean >= 0 else 'gained'} {points(abs(mean))} on average"
+    )
     return f"{text}; {names[id]} lost most, {points(lost)}" if lost >= DROP else text
 
 
@@ -143,12 +146,12 @@ def spoken(interval: Interval | None, confidence: float) -> str:
     """Return "95 % interval 58.0 to 64.1, "; empty where there is none."""
     if interval is None:
         return ""
-    return f"{100 * confidence:.0f} % interval {show(interval.low, 1)} to {show(interval.high, 1)} "
+    return f"{percent(100 * confidence, 0)} interval {show(interval.low, 1)} to {show(interval.high, 1)} "
 
 
-def percent(value: float) -> str:
-    """Return "61.2 %"."""
-    return f"{show(value, 1)}\N{NO-BREAK SPACE}%"
+def percent(value: float, digits: int = 1) -> str:
+    """Return "61.2 %", which is not broken over two lines."""
+    return f"{show(value, digits)}\N{NO-BREAK SPACE}%"
 
 
 def points(value: float) -> str:
