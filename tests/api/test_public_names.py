@@ -48,6 +48,7 @@ FUNCTIONS = {
     "register_network": "name, cls",
     "register_reader": "name, cls",
     "rename_classes": "run, names, out=None, *, reporter=None",
+    "report": "run, out=None, *, step=None, version=None",
     "resume": "run, settings=None, *, reporter=None",
     "suggest_labels": (
         "run, images, out, *, data=None, root=None, to='folder', min_confidence=0.0, version=None, device='auto', "

@@ -36,6 +36,7 @@ OPTIONS = {
     "predict": "--batch --device --flip --format --half --json --no-overlay --out --overlap --overlay --probabilities "
     "--resume --skip-broken --step --tile --unknown --unknown-score --version -o",
     "recipes": "--data --format --json --method -d -m",
+    "report": "--json --open --out --step --version -o",
     "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
     "--setting --task -d -r -t",
     "suggest": "--data --device --json --min-confidence --out --root --to --version -d -o -r",
@@ -45,7 +46,7 @@ OPTIONS = {
     "versions show": "--format --json",
     "versions undo": "--json",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "export", "suggest", "versions undo"} | {
+NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "export", "report", "suggest", "versions undo"} | {
     f"classes {verb}" for verb in ("drop", "merge", "rename")
 }
 
