@@ -48,7 +48,6 @@ FUNCTIONS = {
     "register_network": "name, cls",
     "register_reader": "name, cls",
     "rename_classes": "run, names, out=None, *, reporter=None",
-    "report": "run, out=None, *, step=None, version=None",
     "resume": "run, settings=None, *, reporter=None",
     "suggest_labels": (
         "run, images, out, *, data=None, root=None, to='folder', min_confidence=0.0, version=None, device='auto', "
@@ -60,6 +59,7 @@ FUNCTIONS = {
         "logits, target, *, class_weight=None, offset=None, pixel_weight=None, grouped=0, focal=0.0"
     ),
     "versions": "run",
+    "write_report": "run, out=None, *, step=None, version=None",
 }
 METHODS = {
     "Comparison.table": None,

@@ -10,7 +10,7 @@ from faircl.errors import UserError
 PAGE = "report.html"
 
 
-def report(
+def write_report(
     run: RunSource, out: str | Path | None = None, *, step: int | None = None, version: int | None = None
 ) -> Path:
     """Write the page of a run, one HTML file that opens offline, and return its path.

@@ -41,7 +41,7 @@ def report(
 
     faircl report runs/street --step 0 --out before.html
     """
-    page = faircl.report(run, out, step=step, version=version)
+    page = faircl.write_report(run, out, step=step, version=version)
     if as_json:
         print_json({"page": str(page), "bytes": page.stat().st_size})
     else:
