@@ -30,6 +30,9 @@ WORDS = (
 WORDS += ("traffic light", "potted plant", "swimming pool, outdoor", "television receiver", "kitchen island", "bus")
 
 
+IGNORED = -1
+
+
 def names_of(count, awkward=True):
     """Background, names that a page must not take for code, and ordinary ones, of so many classes."""
     listed = ["background", *(AWKWARD if awkward else ()), *WORDS]
@@ -76,7 +79,7 @@ def make_report_run(
         if gallery:
             (folder / "gallery").mkdir(exist_ok=True)
             for k, guess in enumerate(guesses):
-                write_mask(folder / "gallery" / f"{k}.step{step:02d}.png", _stored(guess))
+                write_mask(folder / "gallery" / f"{k}.step{step:02d}.png", _stored(guess, classes))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if gallery:
         _write_gallery(folder / "gallery", scenes, ids, names)
@@ -119,7 +122,7 @@ def _scene(generator, classes, size):
     shades = generator.integers(40, 220, (classes, 3))
     mask = kinds[region]
     photo = np.clip(shades[mask] + generator.normal(0, 9, (height, width, 3)), 0, 255).astype(np.uint8)
-    mask[:2] = 255
+    mask[:2] = IGNORED
     return {"mask": mask, "photo": photo, "region": region, "kinds": kinds}
 
 
@@ -138,7 +141,7 @@ def _record(table, ids, truths, guesses, step, generator):
     size = len(table)
     pairs, bins = [], []
     for k, (truth, guess) in enumerate(zip(truths, guesses, strict=True)):
-        counted = truth != 255
+        counted = truth != IGNORED
         truth, guess = truth[counted], guess[counted]
         keys, pixels = np.unique(truth * size + guess, return_counts=True)
         pairs.append(np.stack([np.full(len(keys), k), keys // size, keys % size, pixels]))
@@ -151,8 +154,9 @@ def _record(table, ids, truths, guesses, step, generator):
     return EvaluationRecord(table, tuple(ids), Confusions(*entries.astype(np.int64)), reliability, step)
 
 
-def _stored(mask):
-    return mask.astype(np.uint8)
+def _stored(mask, classes):
+    """The mask as a file holds it: 8 bits up to 254 classes, 16 above; ignored pixels have the largest value."""
+    return mask.astype(np.uint8 if classes <= 254 else np.uint16)  # −1 becomes the largest value
 
 
 def _write_gallery(folder, scenes, ids, names):
@@ -160,6 +164,6 @@ def _write_gallery(folder, scenes, ids, names):
     entries = []
     for k, scene in enumerate(scenes):
         Image.fromarray(scene["photo"]).save(folder / f"{k}.image.png", compress_level=1)
-        write_mask(folder / f"{k}.truth.png", _stored(scene["mask"]))
+        write_mask(folder / f"{k}.truth.png", _stored(scene["mask"], len(names)))
         entries.append({"id": ids[k], "why": [why[k % 3], *([why[0]] if k % 3 == 1 else [])]})
     (folder / "gallery.json").write_text(json.dumps({"images": entries}))

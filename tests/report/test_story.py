@@ -60,6 +60,12 @@ def test_the_worst_class_what_it_lost_when_and_to_whom():
     assert said[1] == worst + "most of its pixels, 60\N{NO-BREAK SPACE}%, went to pedestrian."
 
 
+def test_classes_that_share_the_last_place():
+    rows = [[400, 0, 0, 0], [200, 0, 0, 0], [100, 0, 0, 0], [0, 0, 0, 40]]
+    said = told(view_of(step_of(BEFORE, 0), step_of(rows, 1)))
+    assert said[1].startswith("pedestrian is served worst, as is bicyclist: 0 of 100; it lost 80 points when sign was")
+
+
 def test_accuracy_forgetting_and_thirds():
     said = told(view_of(step_of(BEFORE, 0), step_of(AFTER, 1)))
     ious = [400 / 405, 200 / 260, 0.25, 40 / 50]

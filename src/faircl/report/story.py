@@ -53,7 +53,9 @@ def _worst(view: RunView) -> str:
     worst = view.final.metrics.worst
     if worst is None or len([c for c in view.classes if c.pixels]) < 2:
         return ""
-    clauses = [f"{worst.name} is served worst: {show(worst.iou, 0)} of 100", largest_drop(view, worst)]
+    like = [c.name for c in view.classes if c.pixels and c.iou == worst.iou and c.id != worst.id]
+    also = f", as {'is' if len(like) == 1 else 'are'} {enumerated(like)}" if like else ""
+    clauses = [f"{worst.name} is served worst{also}: {show(worst.iou, 0)} of 100", largest_drop(view, worst)]
     if (flow := view.final.flows.get(worst.id)) is not None:
         clauses.append(destination(flow))
     return "; ".join(clause for clause in clauses if clause)
