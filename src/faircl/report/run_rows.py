@@ -52,15 +52,12 @@ def headline(view: RunView) -> list[Card]:
     ]
     if final.worst is not None:
         own = view.final.audited.get(final.worst.id)
-        note = "IoU of the worst class; the interval is that of this class, not of the minimum"
-        cards.append(
-            Card(
-                f"Worst: {final.worst.name}",
-                percent(final.worst.iou),
-                _interval(own.interval if own else None),
-                note if own and own.interval else "IoU of the worst class",
-            )
-        )
+        note = "IoU of the worst class"
+        if own is not None:
+            of = "the interval is that of this class, not of the minimum"
+            note += f"; {of if own.interval else 'too few images show it for an interval'}"
+        interval = _interval(own.interval if own else None)
+        cards.append(Card(f"Worst: {final.worst.name}", percent(final.worst.iou), interval, note))
     lost = forgetting(view.metrics).mean
     if not math.isnan(lost):
         cards.append(Card("Forgetting", show(lost, 1), "", "points that old classes lost since their best step"))
