@@ -21,10 +21,12 @@ Run
     evaluate            evaluate the saved networks of a run again
     write_report        write the page of a run, one HTML file; returns its path
     compare             put runs side by side; returns a Comparison
+    gradient_norms      how much every class pulls at a network, with and without fairness terms
     load                load a step's network; returns a Predictor
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     adopt               make a network that was trained elsewhere the first step of a run
     predict             segment image files into a folder: masks, overlays, areas of all classes
+    serve               show a local page that segments images and compares steps and versions
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
 Add classes to a trained model
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
     from faircl.api.editing import merge_classes as merge_classes
     from faircl.api.editing import rename_classes as rename_classes
     from faircl.api.exporting import export as export
+    from faircl.api.gradients import gradient_norms as gradient_norms
     from faircl.api.opening import open_data as open_data
     from faircl.api.opening import open_run as open_run
     from faircl.api.opening import open_scenario as open_scenario
@@ -117,6 +120,7 @@ if TYPE_CHECKING:
     from faircl.api.running import evaluate as evaluate
     from faircl.api.running import resume as resume
     from faircl.api.running import train as train
+    from faircl.api.serving import serve as serve
     from faircl.api.suggesting import suggest_labels as suggest_labels
     from faircl.config.components import MethodConfig as MethodConfig
     from faircl.config.components import ModelConfig as ModelConfig
@@ -166,6 +170,7 @@ _HOMES = {
     "faircl.api.configuring": ("load_config",),
     "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),
     "faircl.api.exporting": ("export",),
+    "faircl.api.gradients": ("gradient_norms",),
     "faircl.api.opening": ("open_data", "open_run", "open_scenario"),
     "faircl.api.predicting": ("Predictor", "load"),
     "faircl.api.predicting_files": ("predict",),
@@ -181,6 +186,7 @@ _HOMES = {
     ),
     "faircl.api.reporting": ("write_report",),
     "faircl.api.running": ("evaluate", "resume", "train"),
+    "faircl.api.serving": ("serve",),
     "faircl.api.suggesting": ("suggest_labels",),
     "faircl.config.components": ("MethodConfig", "ModelConfig"),
     "faircl.config.run": ("RunConfig",),
