@@ -11,7 +11,8 @@ from faircl.errors import UserError
 from faircl.fairness.audit import Audit, ClassAudit, audit_record
 from faircl.fairness.lost_pixels import LostPixels, lost_pixels
 from faircl.fairness.record import EvaluationRecord
-from faircl.metrics import ClassMetrics, StepMetrics, forgetting
+from faircl.fairness.transfer import forgotten
+from faircl.metrics import ClassMetrics, StepMetrics
 from faircl.runs.run import Run
 
 RESAMPLES = 1000
@@ -81,8 +82,7 @@ class RunView:
     @cached_property
     def lost(self) -> dict[int, float]:
         """Forgetting of every class in points, by raw id; NaN for classes that the last step learned."""
-        values = forgetting(self.metrics).classes.values()
-        return dict(zip((c.id for c in self.final.metrics.classes), values, strict=True))
+        return forgotten(self.metrics)
 
     @cached_property
     def pixels(self) -> dict[int, int]:
