@@ -19,6 +19,7 @@ Run
     train               train all steps of a recipe, a YAML file or a RunConfig
     resume              continue a run that was stopped
     evaluate            evaluate the saved networks of a run again
+    write_report        write the page of a run, one HTML file; returns its path
     compare             put runs side by side; returns a Comparison
     gradient_norms      how much every class pulls at a network, with and without fairness terms
     load                load a step's network; returns a Predictor
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
     from faircl.api.registering import register_method as register_method
     from faircl.api.registering import register_network as register_network
     from faircl.api.registering import register_reader as register_reader
+    from faircl.api.reporting import write_report as write_report
     from faircl.api.running import evaluate as evaluate
     from faircl.api.running import resume as resume
     from faircl.api.running import train as train
@@ -182,6 +184,7 @@ _HOMES = {
         "register_network",
         "register_reader",
     ),
+    "faircl.api.reporting": ("write_report",),
     "faircl.api.running": ("evaluate", "resume", "train"),
     "faircl.api.serving": ("serve",),
     "faircl.api.suggesting": ("suggest_labels",),

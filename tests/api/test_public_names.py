@@ -64,6 +64,7 @@ FUNCTIONS = {
         "logits, target, *, class_weight=None, offset=None, pixel_weight=None, grouped=0, focal=0.0"
     ),
     "versions": "run",
+    "write_report": "run, out=None, *, step=None, version=None",
 }
 METHODS = {
     "Comparison.table": None,
