@@ -38,6 +38,13 @@ def test_losses_since_the_step_before_are_by_shared_images_and_classes(record):
     assert [why for why in reasons if why.startswith("lost")] == ["lost since the step before: c1, 100.0 of 100 pixels"]
 
 
+def test_a_class_whose_truth_has_changed_has_not_lost_what_left_it(record):
+    wider = np.zeros((1, 4), int)  # class 1 was still part of class 0
+    before = record_of([(wider, wider)] * 4, named(1), [*GUESSES])
+    reasons = [why for found in choose_images(record, before, most=9).values() for why in found]
+    assert not [why for why in reasons if why.startswith("lost")]
+
+
 def test_nothing_to_choose_from():
     empty = record_of([(np.full((2, 2), 255), np.zeros((2, 2), int))], named(2))
     assert choose_images(empty, None, most=4) == {}

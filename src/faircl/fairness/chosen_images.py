@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from faircl.fairness.record import EvaluationRecord
 
+LEAST_LOSS = 1.0
+"""Percent of a class's pixels that must have been lost for an image to be chosen for it."""
+
 
 def image_scores(record: EvaluationRecord) -> NDArray[np.float64]:
     """Return the mean IoU in percent of every image (N,) over the scored classes that its truth shows; else NaN."""
@@ -60,7 +63,10 @@ def _worst_classes(record: EvaluationRecord) -> Iterator[tuple[int, str]]:
 
 
 def _lost(record: EvaluationRecord, before: EvaluationRecord | None) -> Iterator[tuple[int, str]]:
-    """Images of both records in which a class that both know lost most pixels, the largest loss of accuracy first."""
+    """Images of both records in which a class that both know lost most pixels, the largest loss of accuracy first.
+
+    Classes whose truth differs are left out, such as a background that held classes not learned yet.
+    """
     if before is None:
         return
     place = {id: k for k, id in enumerate(before.images)}
@@ -72,10 +78,12 @@ def _lost(record: EvaluationRecord, before: EvaluationRecord | None) -> Iterator
     now, then = record.per_image(), before.per_image()
     shared, rows = np.array(images).T
     own, other = np.array(classes).T
+    truth, truth_then = now.truth[np.ix_(shared, own)], then.truth[np.ix_(rows, other)]
     lost = then.hits[np.ix_(rows, other)] - now.hits[np.ix_(shared, own)]
-    shares = 100 * lost.sum(axis=0) / np.maximum(now.truth[np.ix_(shared, own)].sum(axis=0), 1)
+    shares = 100 * lost.sum(axis=0) / np.maximum(truth.sum(axis=0), 1)
+    shares[(truth != truth_then).any(axis=0)] = np.nan
     for k in _ordered(-shares):
-        if shares[k] > 0:
+        if shares[k] >= LEAST_LOSS:
             name = record.classes[own[k]].name
             yield int(shared[lost[:, k].argmax()]), f"lost since the step before: {name}, {shares[k]:.1f} of 100 pixels"
 
