@@ -47,7 +47,8 @@ class Column(NamedTuple):
     - kind: ``percent`` shows 0.5 as "50%", ``factor`` 0.5 as "0.5×", ``scientific`` 0.5 as "5e-01".
     - wrap: whether the terminal may break its texts over several lines.
     - detail: whether the terminal leaves the column out where the table would be too wide.
-    - group: heading above neighbouring columns that have the same one; LaTeX and HTML only, elsewhere it is not shown.
+    - group: heading above neighbouring columns that have the same one; where formats have no such headings it stands in
+      front of the name.
 
     A line break in ``name`` is kept on the terminal only.
     """
@@ -59,6 +60,11 @@ class Column(NamedTuple):
     wrap: bool = True
     detail: bool = False
     group: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Group and name together."""
+        return f"{self.group}\n{self.name}" if self.group else self.name
 
     def show(self, value: Plain) -> str:
         """Return a value as text."""

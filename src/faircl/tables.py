@@ -109,7 +109,7 @@ class Table:
 
     def markdown(self) -> str:
         """Return GitHub-flavoured markdown; best values in bold."""
-        lines = [[markdown_text(c.name) for c in self.columns], ["--:" if n else ":--" for n in self.numeric]]
+        lines = [[markdown_text(c.heading) for c in self.columns], ["--:" if n else ":--" for n in self.numeric]]
         for row in self.cells():
             texts = [(markdown_text(c.text), _sign(c), c.best) for c in row]
             lines.append([f"**{text}**{sign}" if best else text + sign for text, sign, best in texts])
@@ -149,10 +149,10 @@ class Table:
         rows = [[styled(value) for value in row] for row in self.rows]
         parts = []
         for k, column in enumerate(self.columns):
-            names, name = [one_line(column.name)], one_line(column.name)
+            name = one_line(column.heading)
             double = any(isinstance(row[k].value, MeanStd) for row in rows)
             marked = any(row[k].mark for row in rows)
-            names += [f"{name} std"] * double + [f"{name} mark"] * marked
+            names = [name] + [f"{name} std"] * double + [f"{name} mark"] * marked
             parts.append((names, double, marked))
         lines = [csv_line(chain.from_iterable(names for names, _, _ in parts))]
         for row in rows:
@@ -165,7 +165,7 @@ class Table:
         first = int(self.grouped)
         columns, numeric = self.columns[first:], self.numeric[first:]
         lines = ["<table>"]
-        about = "; ".join(escape(one_line(text)) for text in (self.title, self.caption, *self.footnotes) if text)
+        about = "; ".join(escape(one_line(text)) for text in (self.title, self.caption) if text)
         lines += [f"<caption>{about}</caption>"] if about else []
         heads = zip(columns, numeric, strict=True)
         cells = [
@@ -181,6 +181,9 @@ class Table:
                 lines += [f"<td{_html_class(c.number, c.best)}>{escape(c.text)}{_html_mark(c)}</td>" for c in others]
                 lines.append("</tr>")
             lines.append("</tbody>")
+        if self.footnotes:
+            notes = "<br>".join(map(escape, self.footnotes))
+            lines.append(f'<tfoot><tr><td colspan="{len(columns)}">{notes}</td></tr></tfoot>')
         return "\n".join([*lines, "</table>"]) + "\n"
 
     def print_to(self, console: Console) -> None:
@@ -214,7 +217,7 @@ class Table:
             column = self.columns[k]
             longest = max((len(row[k].text) for row in cells), default=0)
             table.add_column(
-                Text(column.name),
+                Text(column.heading),
                 justify="right" if numeric[k] else "left",
                 no_wrap=not column.wrap,
                 min_width=None if column.wrap or numeric[k] else longest,

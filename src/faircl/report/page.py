@@ -1,30 +1,21 @@
-"""One self-contained HTML file per run or comparison, readable offline."""
+"""One self-contained HTML file per run, readable offline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from faircl.errors import UserError
 from faircl.files import write_text
 from faircl.metrics import forgetting
 from faircl.report import plots
-from faircl.report.pictures import comparison_strips, run_strips
-from faircl.report.run_tables import class_comparison_table, class_table, comparison_table, step_table
-from faircl.runs.comparability import comparison_obstacles, comparison_warnings
+from faircl.report.pictures import run_strips
+from faircl.report.run_tables import class_table, step_table
 from faircl.runs.run import Run, load_run
-from faircl.tables import Table, show
-
-_LEADS: tuple[tuple[str, Callable[[Run], float], int, str], ...] = (
-    ("Highest mean IoU", lambda run: run.final.groups["all"].miou, +1, "%"),
-    ("Highest mean IoU on the rarest third of the classes", lambda run: run.final.rarest_third, +1, "%"),
-    ("Smallest gap between best and worst class", lambda run: run.final.gap, -1, "points"),
-)
+from faircl.tables import show
 
 
 def write_run_page(run_dir: Path) -> Path:
@@ -62,38 +53,6 @@ def write_run_page(run_dir: Path) -> Path:
     )
 
 
-def write_comparison_page(out_dir: Path, runs: Sequence[tuple[str, Path]], table: Table | None = None) -> Path:
-    """Write ``comparison.html`` into a folder, made if need be, and return its path.
-
-    ``runs`` are labels and run folders; ``table`` is the table on top, by default ``comparison_table`` of the runs.
-    """
-    if not runs:
-        raise UserError("There is no run to compare; give at least one run folder.")
-    loaded = [(label, load_run(folder)) for label, folder in runs]
-    figures = [
-        (
-            "IoU of every class after the last step, the most frequent class first.",
-            plots.comparison_bars([(label, run.final) for label, run in loaded]),
-        )
-    ]
-    if any(len(run.steps) > 1 for _, run in loaded):
-        steps = [(label, run.steps) for label, run in loaded]
-        figures.append(("Mean IoU of the classes seen so far.", plots.comparison_over_steps(steps)))
-    out_dir = Path(out_dir)
-    out_dir.mkdir(parents=True, exist_ok=True)
-    return _write(
-        out_dir / "comparison.html",
-        "comparison.html.j2",
-        title=f"Comparison of {len(runs)} runs" if len(runs) > 1 else f"Run {runs[0][0]}",
-        runs=loaded,
-        summary=comparison_summary(loaded),
-        table=table or comparison_table(loaded),
-        classes=class_comparison_table(loaded),
-        figures=[(caption, Markup(svg)) for caption, svg in figures],
-        strips=comparison_strips(loaded),
-    )
-
-
 def run_summary(run: Run) -> str:
     """Return the result of a run in a few sentences."""
     final, groups = run.final, run.final.groups
@@ -126,24 +85,6 @@ def run_summary(run: Run) -> str:
         text.append(
             f"Note that {_percent(100 * run.leaked)} of the last step's {final.images} images have been trained on"
         )
-    return ". ".join(text) + "."
-
-
-def comparison_summary(runs: Sequence[tuple[str, Run]]) -> str:
-    """Return which run leads in accuracy and in fairness, and what keeps the runs from being comparable."""
-    if len(runs) < 2:
-        return run_summary(runs[0][1])
-    text = []
-    for what, measure, sign, unit in _LEADS:
-        known = [(measure(run), label) for label, run in runs if not math.isnan(measure(run))]
-        if known:
-            value = max(sign * measure for measure, _ in known) * sign
-            shown = show(value, 1)
-            leaders = [label for measure, label in known if show(measure, 1) == shown]
-            if len(leaders) < len(known):
-                text.append(f"{what}: {' and '.join(leaders)}, {shown}\N{NO-BREAK SPACE}{unit}")
-    compared = [run for _, run in runs]
-    text += [f"Note that {found}" for found in (*comparison_obstacles(compared), *comparison_warnings(compared))]
     return ". ".join(text) + "."
 
 

@@ -44,14 +44,6 @@ def run_strips(run: Run) -> Strips | None:
     return _strips(run, numbers, columns)
 
 
-def comparison_strips(runs: Sequence[tuple[str, Run]]) -> Strips | None:
-    """Image, truth and last prediction of each run, for the examples whose image is the same file in all runs."""
-    first = runs[0][1]
-    numbers = [k for k in first.examples() if len({_bytes(_image(run, k)) for _, run in runs}) == 1]
-    columns = [(label, {k: list(run.predictions(k).values() or [None])[-1] for k in numbers}) for label, run in runs]
-    return _strips(first, numbers, columns)
-
-
 def _strips(
     run: Run, numbers: Sequence[int], columns: Sequence[tuple[str, Mapping[int, Path | None]]]
 ) -> Strips | None:
@@ -71,10 +63,6 @@ def _strips(
 
 def _image(run: Run, k: int) -> Path:
     return run.folder / "examples" / f"{k}.image.png"
-
-
-def _bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
 
 
 def _photo(path: Path, alt: str) -> Picture | None:
