@@ -36,6 +36,8 @@ _LATEX = {
     **{c: f"\\textsuperscript{{{n}}}" for c, n in zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)},
     **dict(zip("‘’“”—−", ("`", "'", "``", "''", "---", "$-$"), strict=True)),
     "†": r"\textsuperscript{$\dagger$}",
+    "▲": r"\textsuperscript{+}",
+    "▼": r"\textsuperscript{$-$}",
 }
 _LATIN = frozenset(map(chr, range(0xA1, 0x180))) - frozenset("ªºµ¼½¾ħĦŀĿſŉĸŦŧ«»ÐÞðþĐđĄąĘęĮįŲųŊŋ")
 _EITHER = r"\faircltext"

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 TableFormat = Literal["terminal", "markdown", "latex", "csv", "html"]
-_MARKS: dict[str, tuple[str, str]] = {"better": ("▲", "\\textsuperscript{+}"), "worse": ("▼", "\\textsuperscript{$-$}")}
+_MARKS = {"better": "▲", "worse": "▼"}
 
 
 @dataclass(frozen=True)
@@ -247,12 +247,12 @@ def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
 
 
 def _sign(cell: Cell) -> str:
-    return _MARKS[cell.mark][0] if cell.mark else ""
+    return _MARKS[cell.mark] if cell.mark else ""
 
 
 def _latex_cell(cell: Cell) -> str:
     text = latex_text(cell.text)
-    return (f"\\textbf{{{text}}}" if cell.best else text) + (_MARKS[cell.mark][1] if cell.mark else "")
+    return (f"\\textbf{{{text}}}" if cell.best else text) + latex_text(_sign(cell))
 
 
 def _latex_groups(columns: Sequence[Column]) -> list[str]:

@@ -52,8 +52,9 @@ def lowest(rows: Sequence[Row], front: Sequence[str], name: str) -> float | None
 
 
 def _shows(other: Row, row: Row, evidence: Evidence) -> bool:
-    """Whether ``other`` is significantly better than ``row`` in mIoU, and no worse for the worst-served third."""
-    if not other.mean["worst_third"] >= row.mean["worst_third"]:
+    """Whether ``row`` is lower in a measure of FRONTED, but ``other`` serves all classes and the worst third better."""
+    lower = any(row.mean[name] < other.mean[name] for name in FRONTED)
+    if not lower or not other.mean["worst_third"] >= row.mean["worst_third"]:
         return False
     change = evidence.accuracy(row.label, other.label)
     if change is None:

@@ -24,8 +24,8 @@ def make_comparison(
     evidence = gather(grouped)
     changes = {label: evidence.change(against, label) for label in grouped if label != against}
     passed_over = levelled_down(rows, evidence)
-    theirs = [published_rows(run) for _, run in runs] if published else []
-    same = bool(theirs) and all(one == theirs[0] for one in theirs)
+    same = published and len({run.task for _, run in runs}) == 1
+    theirs = {row.name: row for _, run in runs for row in published_rows(run)} if same else {}
     notes = [f"warning: {text}" for text in warnings]
     if len(rows) > 1:
         notes += [f"note: {text}" for text in evidence.notes]
@@ -38,5 +38,5 @@ def make_comparison(
         {label: change for label, change in changes.items() if change is not None},
         fronts(rows, passed_over),
         passed_over,
-        theirs[0] if same else (),
+        tuple(theirs.values()),
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from faircl.report.comparison.compared import Comparison
 from faircl.report.style import INK, STYLE, distinct, legend, short
 from faircl.report.svg import svg_of
+from faircl.table_escapes import printable
 
 Floats = NDArray[np.float64]
 WIDTH = 7.5  # inches; 720 px in a browser
@@ -87,7 +88,9 @@ def over_steps(comparison: Comparison) -> str:
         steps = sorted(set(runs[0]).intersection(*runs))
         means = [float(np.mean([run[step] for run in runs])) for step in steps]
         style, marker = ("-", "--", "-.", ":")[k % 4], MARKERS[k % len(MARKERS)]
-        axes.plot(steps, means, style, color=colour, label=short(label, LONGEST), marker=marker, markersize=5)
+        axes.plot(
+            steps, means, style, color=colour, label=short(printable(label), LONGEST), marker=marker, markersize=5
+        )
     tops = [s.groups["all"].miou for _, run in comparison.runs for s in run.steps]
     axes.set_ylim(0, min(105, 1.15 * max((top for top in tops if math.isfinite(top)), default=0.0)) or 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -99,7 +102,7 @@ def over_steps(comparison: Comparison) -> str:
 
 
 def _text(comparison: Comparison, label: str, spread: str) -> str:
-    shown = short(label, LONGEST)
+    shown = short(printable(label), LONGEST)
     if label in comparison.levelled_down:
         return f"{shown} (levelled down)"
     return f"{shown} (front)" if label in comparison.front.get(spread, ()) else shown

@@ -10,6 +10,8 @@ from faircl.report.comparison.front import lowest
 from faircl.report.comparison.rows import Row
 from faircl.tables import show
 
+MOST = 4
+"""Runs that a sentence names, the last of them standing for all others if there are more."""
 NAMES = {"std": "STD", "gap": "gap between best and worst class"}
 
 
@@ -45,9 +47,9 @@ def _lowest_spread(comparison: Comparison, name: str) -> str:
     text = f"Lowest {NAMES[name]} among the runs on the front of mean IoU and {NAMES[name].split()[0]}: {at}"
     below = [row for row in rows if row.label in comparison.levelled_down and row.mean[name] < least]
     if below:
-        said = [f"{row.label} ({show(row.mean[name], 1)} at {show(row.mean['all'], 1)} % mean IoU)" for row in below]
-        verb = "is" if len(said) == 1 else "are"
-        text += f"; {_listed(said)} {verb} lower only because strong classes fell, and no weak class gained"
+        said = [f"{row.label} ({show(row.mean[name], 1)} at {show(row.mean['all'], 1)} %)" for row in below]
+        verb = "has a lower one" if len(said) == 1 else "have lower ones"
+        text += f"; {_listed(said)} {verb}, but at a lower mean IoU and with no gain for the worst third of the classes"
     return text + "."
 
 
@@ -71,4 +73,6 @@ def _significant(comparison: Comparison) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
+    if len(words) > MOST:
+        words = [*words[: MOST - 1], f"{len(words) - MOST + 1} others"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

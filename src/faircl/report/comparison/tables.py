@@ -30,6 +30,8 @@ _FULL = {
     "average": "avg",
     "worst_iou": "worst\nIoU",
 }
+_ALIASES = {"initial": "old", "added": "new"}
+"""After a single addition, groups by the step that learned their classes are the old and the new ones."""
 _DETAILS = ("error_gap", "frequent_third", "average")
 
 
@@ -41,9 +43,10 @@ def main_table(comparison: Comparison, layout: Layout = "full", published: bool 
     """
     columns = _columns(comparison, layout)
     rows = comparison.rows
-    head, several = [Column("method")], any(len(row.runs) > 1 for row in rows)
-    head += [Column("runs", wrap=False)] if several else []
-    tail = [Column("worst", detail=True)] if layout == "full" else []
+    full = layout == "full"
+    several = full and any(len(row.runs) > 1 for row in rows)
+    head = [Column("method" if full else "Method"), *([Column("runs", wrap=False)] if several else [])]
+    tail = [Column("worst", detail=True)] if full else []
     cells: list[list[Value]] = []
     for row in rows:
         numbers = [_cell(comparison, row, name) for name in columns]
@@ -59,7 +62,7 @@ def main_table(comparison: Comparison, layout: Layout = "full", published: bool 
             [PUBLISHED, f"{row.name}†", *about, *(_published_cell(row, name, columns) for name in columns), *missing]
             for row in theirs
         ]
-        cells = [*own, *cells] if layout == "full" else [*cells, *own]
+        cells = [*own, *cells] if full else [*cells, *own]
         head = [Column("results"), *head]
     return Table(
         [*head, *columns.values(), *tail],
@@ -156,7 +159,8 @@ def _columns(comparison: Comparison, layout: Layout) -> dict[str, Column]:
 def _cell(comparison: Comparison, row: Row, name: str) -> Value:
     value: Plain = MeanStd(row.mean[name], row.spread[name]) if len(row.runs) > 1 else row.mean[name]
     change = comparison.changes.get(row.label)
-    mark = _measure_mark(change, name) if change else None
+    several = comparison.runs[0][1].final.several_additions
+    mark = _measure_mark(change, name if several else _ALIASES.get(name, name)) if change else None
     best = None
     if name in FRONTED:
         front = comparison.front.get(name, ())
@@ -188,7 +192,7 @@ def _published_cell(row: PublishedRow, name: str, columns: Mapping[str, Column])
     """Return a number of a published row; after one addition its initial and added classes are the old and new ones."""
     names = [name]
     if "initial" not in columns:
-        names += {"old": ["initial"], "new": ["added"]}.get(name, [])
+        names += [group for group, alias in _ALIASES.items() if alias == name]
     value = next((row.numbers[one] for one in names if one in row.numbers), None)
     return Styled(value, "dim", best=False)
 
