@@ -1,7 +1,8 @@
-"""Paired bootstrap of several rows over the images that all of them share.
+"""Paired bootstrap of two rows over the images that all rows share.
 
-Images are drawn with replacement, the same sets for all runs; in each set a row's measure is the mean over its runs. So
-intervals say how far results depend on the images; how far they depend on the seed is the ± of a row.
+Sets of images are drawn with replacement and both rows measured on the same sets. Where a row has several runs, a
+difference is that of the means over the runs, and the width of its interval is that of their counts added up image by
+image. So intervals say how far results depend on the images; how far they depend on the seed is the ± of a row.
 """
 
 from __future__ import annotations
@@ -13,21 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faircl.fairness.difference import Change, ClassChange
-from faircl.fairness.intervals import Interval, intervals
+from faircl.fairness.intervals import RESAMPLES, Interval, intervals
 from faircl.fairness.record import EvaluationRecord, ImageCounts
-from faircl.fairness.resampling import left_out_ious, resampled_ious, with_mean_and_std
+from faircl.fairness.resampling import resampled
 from faircl.runs.run import Run
 
-RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
 MEASURED = ("all", "old", "new", "std")
 _SAME = 0.01  # percent points by which the mIoU of a record may differ from the one that the run has noted
+_NORMAL = 1.96  # standard errors on either side that hold 95 % of a normal distribution
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class RowChange:
-    """A row against the reference: after is the row, before the reference; ``measures`` by name, classes by id."""
+    """A row against the reference: after is the row, before the reference; ``measures`` by name, classes in order."""
 
     label: str
     against: str
@@ -37,11 +39,11 @@ class RowChange:
 
 @dataclass(frozen=True)
 class _Row:
-    """M measures of a row, the IoUs of the classes and then MEASURED: found, in drawn sets, without one image."""
+    """Counts of a row's runs added up, (N, C) each, and the means over its runs of C class IoUs, their mean and STD."""
 
-    found: Floats  # (M,)
-    drawn: Floats  # (R, M)
-    left_out: Floats  # (N, M)
+    counts: ImageCounts
+    means: Floats  # (C + 2,)
+    group_means: tuple[float, float]  # of old and new classes
 
 
 @dataclass(frozen=True)
@@ -52,41 +54,60 @@ class Evidence:
     ids: tuple[int, ...]
     names: tuple[str, ...]
     shown: NDArray[np.int64]
+    new: Flags
     rows: Mapping[str, _Row]
     notes: tuple[str, ...] = ()
 
     def change(self, before: str, after: str) -> RowChange | None:
         """Return how row ``after`` differs from row ``before``; None where one of them has no records."""
-        values = self._changes(before, after, 0)
-        if not values:
-            return None
-        classes = [
-            ClassChange(*one, id=id, name=name) for one, id, name in zip(values, self.ids, self.names, strict=False)
-        ]
-        measures = {name: Change(*one) for name, one in zip(MEASURED, values[len(classes) :], strict=True)}
-        return RowChange(after, before, measures, tuple(classes))
-
-    def accuracy(self, before: str, after: str) -> Change | None:
-        """Return the change in mIoU over all classes alone."""
-        values = self._changes(before, after, len(self.ids))
-        return Change(*values[0]) if values else None
-
-    def _changes(self, before: str, after: str, first: int) -> list[tuple[float, float, float, Interval | None]]:
-        """Return before, after, difference and interval of every measure from the first one on."""
         if before not in self.rows or after not in self.rows:
-            return []
+            return None
         was, now = self.rows[before], self.rows[after]
-        images = [*self.shown.tolist(), *[self.images] * len(MEASURED)]
-        parts = [
-            one[..., first:] for one in (now.found - was.found, now.drawn - was.drawn, now.left_out - was.left_out)
-        ]
-        ends = intervals(parts[0], parts[1], parts[2], images[first:], CONFIDENCE)
-        pairs = zip(was.found[first:].tolist(), now.found[first:].tolist(), ends, strict=True)
-        return [(a, b, b - a, one) for a, b, one in pairs]
+        *classes, everything, spread = self._changes(was, now, was.means, now.means, np.ones(len(self.ids), bool))
+        groups = []
+        for k, chosen in enumerate((~self.new, self.new)):
+            before_after = (np.array([was.group_means[k]]), np.array([now.group_means[k]]))
+            groups.append(self._changes(was, now, *before_after, chosen)[0] if chosen.any() else None)
+        found = dict(zip(MEASURED, (everything, *groups, spread), strict=True))
+        return RowChange(
+            after,
+            before,
+            {name: Change(*one) for name, one in found.items() if one is not None},
+            tuple(
+                ClassChange(*one, id=id, name=name) for one, id, name in zip(classes, self.ids, self.names, strict=True)
+            ),
+        )
+
+    def clearly_above(self, lower: str, higher: str) -> bool | None:
+        """Whether the mIoU of row ``higher`` is above the other's by 1.96 standard errors; None without records.
+
+        The error of the paired difference is that of the jackknife over the images, which takes no drawn sets.
+        """
+        if lower not in self.rows or higher not in self.rows:
+            return None
+        rows = [self.rows[lower], self.rows[higher]]
+        error = resampled([row.counts for row in rows], self.shown > 0, 0, 0).errors[-2]
+        return bool(rows[1].means[-2] - rows[0].means[-2] > _NORMAL * error)
+
+    def _changes(
+        self, was: _Row, now: _Row, before: Floats, after: Floats, chosen: Flags
+    ) -> list[tuple[float, float, float, Interval | None]]:
+        """Return before, after, difference and interval of the last measures of the chosen classes.
+
+        All IoUs, their mean and their STD where ``before`` holds as many values; the mean alone where it holds one.
+        """
+        sides = [ImageCounts(*(part[:, chosen] for part in row.counts)) for row in (was, now)]
+        shown = self.shown[chosen]
+        found = resampled(sides, shown > 0, RESAMPLES, 0)
+        ends = intervals(found, [*shown.tolist(), *[self.images] * 2], lowest=-100)
+        if len(before) == 1:
+            ends = ends[-2:-1]
+        values = zip(before.tolist(), after.tolist(), ends, strict=True)
+        return [(a, b, b - a, _centred(one, b - a)) for a, b, one in values]
 
 
 def gather(rows: Mapping[str, Sequence[Run]]) -> Evidence:
-    """Resample the images that the runs of all rows share; notes say which runs take no part, and why."""
+    """Count what the images that the runs of all rows share say; notes say which runs take no part, and why."""
     notes, chosen, ids = [], {}, None
     for label, runs in rows.items():
         records = [run.records.get(run.final.step) for run in runs]
@@ -101,48 +122,54 @@ def gather(rows: Mapping[str, Sequence[Run]]) -> Evidence:
             continue
         ids, chosen[label] = found.pop(), usable
     if not chosen:
-        return Evidence(0, (), (), np.zeros(0, np.int64), {}, tuple(notes))
+        return Evidence(0, (), (), np.zeros(0, np.int64), np.zeros(0, bool), {}, tuple(notes))
     first = next(iter(chosen.values()))[0]
     shared = set(first.images).intersection(*(record.images for own in chosen.values() for record in own))
     images = [id for id in first.images if id in shared]
     if len(images) < max(len(record.images) for own in chosen.values() for record in own):
         notes.append(f"differences are over the {len(images)} images that all runs were evaluated on")
     if not images:
-        return Evidence(0, (), (), np.zeros(0, np.int64), {}, tuple(notes))
-    return _resampled(rows, chosen, images, tuple(notes))
+        return Evidence(0, (), (), np.zeros(0, np.int64), np.zeros(0, bool), {}, tuple(notes))
+    return _counted(rows, chosen, images, tuple(notes))
 
 
-def _resampled(
+def _counted(
     runs: Mapping[str, Sequence[Run]],
     records: Mapping[str, Sequence[EvaluationRecord]],
     images: Sequence[str],
     notes: tuple[str, ...],
 ) -> Evidence:
-    first = next(iter(records.values()))[0]
+    label, (first, *_) = next(iter(records.items()))
     classes = [c for c in first.classes if c.scored]
     ids = tuple(c.id for c in classes)
-    counts = {label: [_counts(record, ids, images) for record in own] for label, own in records.items()}
-    shown = (next(iter(counts.values()))[0].truth > 0).sum(axis=0)
-    present = shown > 0
-    flat = [one for own in counts.values() for one in own]
-    drawn = iter(resampled_ious(flat, RESAMPLES, SEED))
+    final = runs[label][0].final
+    new = np.isin(ids, [c.id for c in final.classes if c.learned_at == final.step])
     rows = {}
-    for label, own in counts.items():
-        final = runs[label][0].final
-        new = np.isin(ids, [c.id for c in final.classes if c.learned_at == final.step])
-        groups = (present, present & ~new, present & new)
-        found = [_measured(_ious(one), groups) for one in own]
-        sets = [_measured(next(drawn), groups) for _ in own]
-        left = [_measured(left_out_ious(one), groups) for one in own]
-        rows[label] = _Row(*(np.mean(part, axis=0) for part in (found, sets, left)))
-    return Evidence(len(images), ids, tuple(c.name for c in classes), shown, rows, notes)
+    for label, own in records.items():
+        counts = [_counts(record, ids, images) for record in own]
+        ious = np.array([_ious(one) for one in counts])
+        means = np.concatenate([ious, _nanmean(ious)[:, None], np.nanstd(ious, axis=1)[:, None]], axis=1).mean(axis=0)
+        groups = [float(_nanmean(ious[:, chosen]).mean()) for chosen in (~new, new)]
+        pooled = ImageCounts(*(np.sum(parts, axis=0) for parts in zip(*counts, strict=True)))
+        rows[label] = _Row(pooled, means, (groups[0], groups[1]))
+    shown = (next(iter(rows.values())).counts.truth > 0).sum(axis=0)
+    return Evidence(len(images), ids, tuple(c.name for c in classes), shown, new, rows, notes)
 
 
-def _measured(ious: Floats, groups: tuple[NDArray[np.bool_], ...]) -> Floats:
-    """Append the means of all, old and new classes and the deviation over all to IoUs (…, C)."""
-    everything = with_mean_and_std(ious, groups[0])
-    means = [with_mean_and_std(ious, group)[..., -2:-1] for group in groups]
-    return np.concatenate([ious, *means, everything[..., -1:]], axis=-1)
+def _centred(ends: Interval | None, middle: float) -> Interval | None:
+    """Move an interval, cut to what differences can be, to the difference of the means over runs."""
+    if ends is None:
+        return None
+    reach = (ends.high - ends.low) / 2
+    return Interval(max(-100.0, middle - reach), min(100.0, middle + reach))
+
+
+def _nanmean(values: Floats) -> Floats:
+    """Return the means (R,) of known values of each row (R, C), NaN where there is none."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=1)
+    means: Floats = np.where(count > 0, np.where(known, values, 0).sum(axis=1) / np.maximum(count, 1), np.nan)
+    return means
 
 
 def _counts(record: EvaluationRecord, ids: Sequence[int], images: Sequence[str]) -> ImageCounts:

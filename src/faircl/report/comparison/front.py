@@ -15,6 +15,7 @@ from faircl.fairness.pareto import pareto_front
 from faircl.report.comparison.rows import SPREADS, Row
 
 if TYPE_CHECKING:
+    from faircl.report.comparison.compared import Comparison
     from faircl.report.comparison.evidence import Evidence
 
 MARGIN = 1.0
@@ -45,6 +46,13 @@ def fronts(rows: Sequence[Row], passed_over: Mapping[str, str]) -> dict[str, tup
     return found
 
 
+def levelled_down_in(comparison: Comparison, label: str, name: str) -> bool:
+    """Whether a label is levelled down and lower in this measure than the row that shows it."""
+    values = {row.label: row.mean[name] for row in comparison.rows}
+    shown = comparison.levelled_down.get(label)
+    return shown is not None and values[label] < values[shown]
+
+
 def lowest(rows: Sequence[Row], front: Sequence[str], name: str) -> float | None:
     """Return the lowest value of a measure among the rows on its front; None where nothing can be highlighted."""
     known = [row.mean[name] for row in rows if row.mean[name] == row.mean[name]]
@@ -56,7 +64,5 @@ def _shows(other: Row, row: Row, evidence: Evidence) -> bool:
     lower = any(row.mean[name] < other.mean[name] for name in FRONTED)
     if not lower or not other.mean["worst_third"] >= row.mean["worst_third"]:
         return False
-    change = evidence.accuracy(row.label, other.label)
-    if change is None:
-        return other.mean["all"] - row.mean["all"] > MARGIN
-    return change.significant and change.difference > 0
+    above = evidence.clearly_above(row.label, other.label)
+    return other.mean["all"] - row.mean["all"] > MARGIN if above is None else above

@@ -26,7 +26,8 @@ def write_comparison_page(out_dir: Path, comparison: Comparison) -> Path:
         caption = (
             "Accuracy and fairness together: mean IoU of all classes and the standard deviation between classes. The "
             "dashed line is the Pareto front: no run on it is beaten in both. Hollow marks are levelled down: another "
-            "run has a significantly higher mean IoU and serves the worst third of the classes no worse."
+            "run is less even, but has a significantly higher mean IoU and serves the worst third of the classes no "
+            "worse."
         )
         figures.append((caption, pareto_plot(comparison)))
     if any(len(run.steps) > 1 for _, run in comparison.runs):
@@ -44,9 +45,8 @@ def write_comparison_page(out_dir: Path, comparison: Comparison) -> Path:
         title=f"Comparison of {len(comparison.runs)} runs" if several else f"Run {comparison.rows[0].label}",
         comparison=comparison,
         task=comparison.runs[0][1].task,
-        table=Markup(
-            replace(table, title="", caption="", footnotes=()).html()
-        ),  # made by tables.py, which escapes names
+        # Made by tables.py, which escapes names.
+        table=Markup(replace(table, title="", caption="", footnotes=()).html()),
         table_notes=(f"{table.title}. {table.caption}.", *table.footnotes),
         runs_table=Markup(run_table(comparison).html()) if len(comparison.runs) > len(comparison.rows) else "",
         figures=[(caption, Markup(svg)) for caption, svg in figures],

@@ -18,12 +18,12 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from faircl.report.comparison.compared import Comparison
-from faircl.report.style import INK, STYLE, distinct, legend, short
+from faircl.report.comparison.front import levelled_down_in
+from faircl.report.style import INK, STYLE, WIDTH, distinct, legend, short
 from faircl.report.svg import svg_of
 from faircl.table_escapes import printable
 
 Floats = NDArray[np.float64]
-WIDTH = 7.5  # inches; 720 px in a browser
 MARKERS = "osD^vPX<>p"
 ROW = 0.19  # inches between two labels
 LONGEST = 28  # characters of a label
@@ -52,7 +52,7 @@ def pareto_figure(comparison: Comparison, spread: str, name: str) -> Figure:
     if len(on) > 1:
         axes.plot(*zip(*on, strict=True), color=INK, linewidth=1, linestyle="--", alpha=0.6, zorder=1)
     for k, row in enumerate(rows):
-        hollow = row.label in comparison.levelled_down
+        hollow = levelled_down_in(comparison, row.label, spread)
         axes.errorbar(
             row.mean["all"],
             row.mean[spread],
@@ -88,9 +88,8 @@ def over_steps(comparison: Comparison) -> str:
         steps = sorted(set(runs[0]).intersection(*runs))
         means = [float(np.mean([run[step] for run in runs])) for step in steps]
         style, marker = ("-", "--", "-.", ":")[k % 4], MARKERS[k % len(MARKERS)]
-        axes.plot(
-            steps, means, style, color=colour, label=short(printable(label), LONGEST), marker=marker, markersize=5
-        )
+        shown = short(printable(label), LONGEST)
+        axes.plot(steps, means, style, color=colour, label=shown, marker=marker, markersize=5)
     tops = [s.groups["all"].miou for _, run in comparison.runs for s in run.steps]
     axes.set_ylim(0, min(105, 1.15 * max((top for top in tops if math.isfinite(top)), default=0.0)) or 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -103,7 +102,7 @@ def over_steps(comparison: Comparison) -> str:
 
 def _text(comparison: Comparison, label: str, spread: str) -> str:
     shown = short(printable(label), LONGEST)
-    if label in comparison.levelled_down:
+    if levelled_down_in(comparison, label, spread):
         return f"{shown} (levelled down)"
     return f"{shown} (front)" if label in comparison.front.get(spread, ()) else shown
 

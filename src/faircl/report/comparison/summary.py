@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from faircl.report.comparison.compared import Comparison
-from faircl.report.comparison.front import lowest
+from faircl.report.comparison.front import levelled_down_in, lowest
 from faircl.report.comparison.rows import Row
 from faircl.tables import show
 
@@ -45,7 +45,7 @@ def _lowest_spread(comparison: Comparison, name: str) -> str:
     leaders = [row for row in rows if row.label in front and show(row.mean[name], 1) == show(least, 1)]
     at = _listed([f"{row.label}, {show(least, 1)} at a mean IoU of {show(row.mean['all'], 1)} %" for row in leaders])
     text = f"Lowest {NAMES[name]} among the runs on the front of mean IoU and {NAMES[name].split()[0]}: {at}"
-    below = [row for row in rows if row.label in comparison.levelled_down and row.mean[name] < least]
+    below = [row for row in rows if levelled_down_in(comparison, row.label, name) and row.mean[name] < least]
     if below:
         said = [f"{row.label} ({show(row.mean[name], 1)} at {show(row.mean['all'], 1)} %)" for row in below]
         verb = "has a lower one" if len(said) == 1 else "have lower ones"

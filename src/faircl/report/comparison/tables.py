@@ -162,7 +162,9 @@ def _cell(comparison: Comparison, row: Row, name: str) -> Value:
     several = comparison.runs[0][1].final.several_additions
     mark = _measure_mark(change, name if several else _ALIASES.get(name, name)) if change else None
     best = None
-    if name in FRONTED:
+    if len({show(other.mean[name], 1) for other in comparison.rows}) < 2:
+        best = False  # nothing stands out
+    elif name in FRONTED:
         front = comparison.front.get(name, ())
         least = lowest(comparison.rows, front, name)
         best = least is not None and row.label in front and show(row.mean[name], 1) == show(least, 1)
