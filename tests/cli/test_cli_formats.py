@@ -58,7 +58,7 @@ def widths(text: str, form: str) -> list[int]:
         return Cells(text).rows
     lines = text.splitlines()
     if form == "latex":
-        lines = [line for line in lines if not line.startswith("% ")]
+        lines = [line for line in lines if not line.startswith(("% ", "\\par\\smallskip"))]  # notes below
         assert lines[0].startswith("\\begin{tabular}{")
         assert [lines[1], lines[3], *lines[-2:]] == ["\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}"]
         rows = [line for line in (lines[2], *lines[4:-2]) if line != "\\midrule"]

@@ -14,7 +14,7 @@ import faircl
 from faircl.data.masks import colour_names, palette_of, voc_palette
 from faircl.errors import UserError
 from faircl.readers.folder import FolderData
-from faircl.report.page import write_comparison_page, write_run_page
+from faircl.report.page import write_run_page
 from faircl.report.sheet import write_comparison_picture
 from faircl.runs.run import load_run
 
@@ -61,7 +61,7 @@ def test_report_pages(kind, run, tmp_path):
     if kind == "run":
         page = write_run_page(run.path)
     else:
-        page = write_comparison_page(tmp_path, [("a", run.path), ("b", run.path)])
+        page = faircl.compare([run.path, run.path], ["a", "b"], tmp_path, anyway=True).page
     html = page.read_text()
     pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="(?:Truth|[^"]*prediction)', html)
     assert pictures

@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import math
 import re
 import shutil
 from html.parser import HTMLParser
@@ -15,10 +14,9 @@ from PIL import Image
 
 from faircl.errors import UserError
 from faircl.report import plots
-from faircl.report.page import write_comparison_page, write_run_page
-from faircl.report.run_tables import class_table, comparison_table, step_table
+from faircl.report.page import write_run_page
+from faircl.report.run_tables import class_table, step_table
 from faircl.runs.run import load_run
-from faircl.tables import Column, Table
 
 
 class Outline(HTMLParser):
@@ -69,7 +67,7 @@ def run_dir(tmp_path):
 @pytest.fixture
 def no_plots(monkeypatch):
     """Drawing takes most of the time of a page, and has its own tests."""
-    for name in ("class_iou_bars", "miou_over_steps", "loss_curves", "comparison_bars", "comparison_over_steps"):
+    for name in ("class_iou_bars", "miou_over_steps", "loss_curves"):
         monkeypatch.setattr(plots, name, lambda _: "<svg></svg>")
 
 
@@ -122,19 +120,6 @@ def test_joint_run(tmp_path, no_plots):
     _, page = read(write_run_page(run))
     assert "on the old classes" in page.text
     assert "After step 2" in page.text
-    assert math.isnan(comparison_table([("joint", load_run(run))]).rows[0][-1])  # no average of one of three steps
-
-
-def test_groups_of_published_tables_stand_first_where_classes_came_in_several_steps(tmp_path, no_plots):
-    many = load_run(make_run(tmp_path / "many"))
-    two = load_run(make_run(tmp_path / "two", learned=(0, 0, 0, 1, 1)))
-    table = comparison_table([("a", many), ("b", many)])
-    assert [column.name for column in table.columns[:4]] == ["Run", "mIoU 0-2", "mIoU 3-5", "mIoU old"]
-    groups = many.final.groups
-    assert table.rows[0][1:4] == [groups["initial"].miou, groups["added"].miou, groups["old"].miou]
-    assert table.rows[0][1] != table.rows[0][3]
-    for runs in ([("a", two)], [("a", many), ("b", two)]):  # old and new already, or not the same for all
-        assert comparison_table(runs).columns[1].name == "mIoU old"
 
 
 @pytest.mark.parametrize(
@@ -182,43 +167,6 @@ def test_tables_of_a_run(run_dir):
     assert row["IoU after step 1"].text == f"{run.steps[1].classes[4].iou:.2f}"
 
 
-def test_comparison_page(tmp_path):
-    first = make_run(tmp_path / "a")
-    second = make_run(tmp_path / "b", seed=1, method="other")
-    html, page = read(write_comparison_page(tmp_path / "out" / "deep", [("ours <b>", first), ("theirs", second)]))
-    best = max((load_run(p).final.groups["all"].miou, n) for n, p in [("ours <b>", first), ("theirs", second)])
-    assert f"Highest mean IoU: {best[1]}, {best[0]:.1f}\N{NO-BREAK SPACE}%" in page.text
-    assert len(page.images) == 2 * (2 + 2)
-    assert "differ in data" not in page.text
-    assert 'class="number best"' in html
-    assert page.tags.count("details") == 6
-
-
-def test_comparison_of_unlike_runs_says_so_and_takes_a_table(tmp_path, no_plots):
-    first = make_run(tmp_path / "a")
-    second = make_run(tmp_path / "b", learned=(0, 0, 1), examples=0)
-    _change_scenario(second, labels_sha256="other")
-    table = Table([Column("Mine")], [["my own row"]])
-    _, page = read(write_comparison_page(tmp_path, [("x", first), ("y", second)], table))
-    assert "differ in data" in page.text
-    assert "my own row" in page.text
-    assert page.images == []
-    with pytest.raises(UserError, match="no run to compare"):
-        write_comparison_page(tmp_path, [])
-
-
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [("labels_sha256", "data"), ("task", "task"), ("setting", "setting"), ("protocol", "protocol"), ("sha256", None)],
-)
-def test_comparison_minds_data_task_and_setting_but_not_the_steps(key, said, tmp_path, no_plots):
-    first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b")
-    _change_scenario(second, **{key: "other"})  # joint training differs in the sha256 of its steps alone
-    _, page = read(write_comparison_page(tmp_path, [("x", first), ("y", second)]))
-    assert ("differ in" in page.text) == (said is not None)
-    assert f"differ in {said or ''}" in page.text or said is None
-
-
 def test_pages_say_convention_domains_and_leaks(tmp_path, no_plots):
     run = make_run(tmp_path / "a")
     _, page = read(write_run_page(run))
@@ -232,8 +180,6 @@ def test_pages_say_convention_domains_and_leaks(tmp_path, no_plots):
     assert "25.0\N{NO-BREAK SPACE}% of the last step's test images have been trained on." in page.text
     assert "domains: ulm, jena" in page.text
     assert "(by domain, plop)" in page.text
-    _, page = read(write_comparison_page(tmp_path, [("x", run), ("y", make_run(tmp_path / "b"))]))
-    assert "tested on images they have been trained on" in page.text
 
 
 def _change_scenario(run_dir, **changes):

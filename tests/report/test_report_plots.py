@@ -24,8 +24,6 @@ def svgs(run):
         "bars": plots.class_iou_bars(run.final),
         "steps": plots.miou_over_steps(run.steps),
         "loss": plots.loss_curves(run.training),
-        "runs": plots.comparison_bars([("A & B", run.final), ("C", run.steps[0])]),
-        "runs over steps": plots.comparison_over_steps([("A", run.steps), ("A", run.steps[-1:])]),
     }
 
 
@@ -70,8 +68,6 @@ def test_bars_are_sorted_by_frequency_and_labelled(run, svgs):
 def test_legends_and_boundaries(svgs):
     assert {"old", "new", "all"} <= set(texts(svgs["steps"]))
     assert {"total", "seg", "cluster", "step 0", "step 2"} <= set(texts(svgs["loss"]))
-    assert {"A & B", "C"} <= set(texts(svgs["runs"]))
-    assert {"A (1)", "A (2)"} <= set(texts(svgs["runs over steps"]))
 
 
 def test_many_classes_and_steps_get_rows_and_colours():

@@ -74,8 +74,8 @@ def test_summary_table_page_and_json_praise_the_same_run(compared):
     fine, fair = (next(row.mean for row in compared.rows if row.label == label) for label in ("fine", "fair"))
     said = (
         f"Lowest STD among the runs on the front of mean IoU and STD: fair, {fair['std']:.1f} at a mean IoU of "
-        f"{fair['all']:.1f} %; fine ({fine['std']:.1f} at {fine['all']:.1f} %) has a lower one, but at a lower mean IoU "
-        "and with no gain for the worst third of the classes."
+        f"{fair['all']:.1f} %; fine ({fine['std']:.1f} at {fine['all']:.1f} %) has a lower one, but at a lower mean "
+        "IoU and with no gain for the worst third of the classes."
     )
     assert said in compared.summary
     assert said in compared.page.read_text()
