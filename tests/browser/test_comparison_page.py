@@ -59,12 +59,12 @@ def test_runs_and_images_are_chosen_and_columns_sorted(pages, open_page):
     page = open_page(pages["middle"]).page
     shown = page.locator("[data-chooser=Run] section:visible")
     assert shown.count() == 1
-    page.get_by_label("Run").select_option("method 3 with a name")
+    page.get_by_role("combobox", name="Run").select_option("method 3 with a name")
     assert shown.locator("h3").inner_text() == "method 3 with a name minus method 0 with a name"
     pictures = page.locator("[data-chooser=Image] section:visible")
     assert pictures.locator("tbody tr").count() == 5
     assert pictures.locator("thead th").count() == 2
-    page.get_by_label("Image").select_option("example 2")
+    page.get_by_role("combobox", name="Image").select_option("example 2")
     assert pictures.locator("h3").inner_text() == "example 2"
     assert page.evaluate("[...document.images].every(one => one.naturalWidth > 0)")
     heat = page.locator("table.heat")
