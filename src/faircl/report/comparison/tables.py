@@ -70,7 +70,7 @@ def main_table(comparison: Comparison, layout: Layout = "full", published: bool 
         title=f"{comparison.runs[0][1].task}, {comparison.runs[0][1].model}",
         caption=f"IoU in percent after the last step, convention {comparison.runs[0][1].final.convention}",
         grouped=bool(theirs),
-        footnotes=_footnotes(comparison, theirs),
+        footnotes=_footnotes(comparison, theirs, "std" in columns),
     )
 
 
@@ -199,14 +199,14 @@ def _published_cell(row: PublishedRow, name: str, columns: Mapping[str, Column])
     return Styled(value, "dim", best=False)
 
 
-def _footnotes(comparison: Comparison, theirs: Sequence[PublishedRow]) -> list[str]:
-    notes = []
+def _footnotes(comparison: Comparison, theirs: Sequence[PublishedRow], spread: bool) -> list[str]:
+    notes, also = [], "; on STD only where the mean IoU does not change the other way"
     if any(len(row.runs) > 1 for row in comparison.rows):
         notes.append("± is the standard deviation over the runs of a row.")
     if comparison.changes:
         notes.append(
             f"▲ better, ▼ worse than {comparison.against}: the 95 % interval of the difference, from a paired "
-            "bootstrap over the images, excludes 0; on STD only where the mean IoU does not change the other way."
+            f"bootstrap over the images, excludes 0{also if spread else ''}."
         )
     if theirs:
         sources = ", ".join(dict.fromkeys(row.source for row in theirs))
@@ -217,7 +217,7 @@ def _footnotes(comparison: Comparison, theirs: Sequence[PublishedRow]) -> list[s
 def _chance(count: int, marked: int) -> str:
     return (
         "low, high: 95 % interval of the difference, from a paired bootstrap over the images; ▲ ▼ where it excludes 0. "
-        f"{marked} of {count} differences are marked; {count / 20:.0f} would be by chance alone if nothing differed."
+        f"{marked} of {count} differences are marked; if nothing differed, about {count / 20:.0f} would be by chance."
     )
 
 
