@@ -57,14 +57,14 @@ def test_equal_runs_differ_in_nothing(tmp_path):
 
 def test_runs_without_records_of_another_evaluation_or_class_are_said(tmp_path):
     with_records, without, damaged, fewer = runs_of(
-        tmp_path, {}, {"records": False}, {"seed": 3}, {"names": ("background", "road", "car")}
+        tmp_path, {}, {"records": False}, {"right": 0.9}, {"names": ("background", "road", "car")}
     )
-    save_record(with_records.records[0], damaged.folder / "steps/01" / RECORD)  # of step 0, under step 1
+    save_record(with_records.records[1], damaged.folder / "steps/01" / RECORD)  # not what the run has noted
     evidence = gather({"a": [with_records], "b": [without], "c": [load_run(damaged.folder)], "d": [fewer]})
     assert list(evidence.rows) == ["a"]
     assert [note.split(",")[0] for note in evidence.notes] == [
         "runs of row b keep no record of every image",
-        "runs of row c keep no record of every image",
+        "runs of row c keep records of another evaluation than their results",
         "row d has other classes than the rows before it",
     ]
     assert evidence.change("a", "b") is None

@@ -113,8 +113,8 @@ def gather(rows: Mapping[str, Sequence[Run]]) -> Evidence:
         records = [run.records.get(run.final.step) for run in runs]
         usable = [record for record, run in zip(records, runs, strict=True) if record and _agree(record, run)]
         if len(usable) < len(runs):
-            why = "keep no record" if None in records else "have records of another evaluation than their results"
-            notes.append(f"runs of row {label} {why} of every image, so no marks say whether the row differs")
+            kept = "no record of every image" if None in records else "records of another evaluation than their results"
+            notes.append(f"runs of row {label} keep {kept}, so no marks say whether the row differs")
             continue
         found = {frozenset(c.id for c in record.classes if c.scored) for record in usable}
         if len(found | ({ids} if ids else set())) > 1:
