@@ -19,11 +19,14 @@ Run
     train               train all steps of a recipe, a YAML file or a RunConfig
     resume              continue a run that was stopped
     evaluate            evaluate the saved networks of a run again
+    write_report        write the page of a run, one HTML file; returns its path
     compare             put runs side by side; returns a Comparison
+    gradient_norms      how much every class pulls at a network, with and without fairness terms
     load                load a step's network; returns a Predictor
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     adopt               make a network that was trained elsewhere the first step of a run
     predict             segment image files into a folder: masks, overlays, areas of all classes
+    serve               show a local page that segments images and compares steps and versions
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
 Add classes to a trained model
@@ -98,6 +101,7 @@ if TYPE_CHECKING:
     from faircl.api.editing import merge_classes as merge_classes
     from faircl.api.editing import rename_classes as rename_classes
     from faircl.api.exporting import export as export
+    from faircl.api.gradients import gradient_norms as gradient_norms
     from faircl.api.opening import open_data as open_data
     from faircl.api.opening import open_run as open_run
     from faircl.api.opening import open_scenario as open_scenario
@@ -112,9 +116,11 @@ if TYPE_CHECKING:
     from faircl.api.registering import register_method as register_method
     from faircl.api.registering import register_network as register_network
     from faircl.api.registering import register_reader as register_reader
+    from faircl.api.reporting import write_report as write_report
     from faircl.api.running import evaluate as evaluate
     from faircl.api.running import resume as resume
     from faircl.api.running import train as train
+    from faircl.api.serving import serve as serve
     from faircl.api.suggesting import suggest_labels as suggest_labels
     from faircl.config.components import MethodConfig as MethodConfig
     from faircl.config.components import ModelConfig as ModelConfig
@@ -164,6 +170,7 @@ _HOMES = {
     "faircl.api.configuring": ("load_config",),
     "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),
     "faircl.api.exporting": ("export",),
+    "faircl.api.gradients": ("gradient_norms",),
     "faircl.api.opening": ("open_data", "open_run", "open_scenario"),
     "faircl.api.predicting": ("Predictor", "load"),
     "faircl.api.predicting_files": ("predict",),
@@ -177,7 +184,9 @@ _HOMES = {
         "register_network",
         "register_reader",
     ),
+    "faircl.api.reporting": ("write_report",),
     "faircl.api.running": ("evaluate", "resume", "train"),
+    "faircl.api.serving": ("serve",),
     "faircl.api.suggesting": ("suggest_labels",),
     "faircl.config.components": ("MethodConfig", "ModelConfig"),
     "faircl.config.run": ("RunConfig",),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_run import NASTY, make_run
+from fake_run import make_run
 
 from faircl.report import plots, style
 from faircl.runs.run import TrainRecord, load_run
@@ -21,7 +21,6 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def svgs(run):
     return {
-        "bars": plots.class_iou_bars(run.final),
         "steps": plots.miou_over_steps(run.steps),
         "loss": plots.loss_curves(run.training),
     }
@@ -49,20 +48,7 @@ def test_ids_are_unique_within_a_page(svgs):
 
 
 def test_same_numbers_same_bytes(run, svgs):
-    assert plots.class_iou_bars(run.final) == svgs["bars"]
     assert plots.loss_curves(run.training) == svgs["loss"]
-
-
-def test_bars_are_sorted_by_frequency_and_labelled(run, svgs):
-    found = texts(svgs["bars"])
-    names = [c.name for c in sorted(run.final.classes, key=lambda c: -c.pixels)]
-    assert [t for t in found if t in names] == names
-    assert NASTY in found
-    assert "cat $x$" in found  # no mathtext
-    for c in run.final.classes:
-        assert f"{c.iou:.0f}" in found
-    assert "rarest third" in found
-    assert "learned at step 2" in found
 
 
 def test_legends_and_boundaries(svgs):

@@ -13,44 +13,12 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from faircl.metrics import StepMetrics
-from faircl.report.style import COLOURS, INK, STYLE, WIDTH, distinct, legend, name_bars, panels
+from faircl.report.style import COLOURS, INK, STYLE, WIDTH, distinct, legend
 from faircl.report.svg import svg_of
 from faircl.runs.reading import TrainRecord
-
-
-@matplotlib.rc_context(STYLE)
-def class_iou_bars(metrics: StepMetrics) -> str:
-    """IoU per class, most frequent class left, coloured by the step that learned it, rarest third hatched.
-
-    Frequency is the number of truth pixels of the evaluation, so that the hatched bars are those of ``rarest_third``.
-    """
-    classes = sorted(metrics.classes, key=lambda c: -c.pixels)
-    learned = sorted({c.learned_at for c in classes})
-    colours = dict(zip(learned, distinct(len(learned)), strict=True))
-    rare = set(metrics.rare_ids)
-    figure, rows = panels(len(classes), per_row=40)
-    for axes, chosen in rows:
-        part = [classes[k] for k in chosen]
-        bars = axes.bar(
-            range(len(part)),
-            [0 if math.isnan(c.iou) else c.iou for c in part],
-            color=[colours[c.learned_at] for c in part],
-            hatch=["////" if c.id in rare else "" for c in part],
-            edgecolor=INK,
-            linewidth=0.5,
-        )
-        shown = ["–" if math.isnan(c.iou) else f"{c.iou:.0f}" for c in part]
-        axes.bar_label(bars, shown, padding=2, fontsize=8 if len(part) <= 25 else 6.5)
-        _class_axis(axes, [c.name for c in part])
-    handles = [Patch(facecolor=colours[s], edgecolor=INK, lw=0.5, label=f"learned at step {s}") for s in learned]
-    if rare:
-        handles.append(Patch(facecolor="none", edgecolor=INK, lw=0.5, hatch="////", label="rarest third"))
-    legend(figure, handles)
-    return svg_of(figure, f"IoU of each class after step {metrics.step}, most frequent class first")
 
 
 @matplotlib.rc_context(STYLE)
@@ -169,14 +137,6 @@ def _curves(
             points += _binned(at, y, most=max(20, 400 // len(starts)))
             points.append((math.nan, math.nan))  # a gap: losses of different steps are different functions
     return curves
-
-
-def _class_axis(axes: Axes, names: Sequence[str]) -> None:
-    name_bars(axes, names)
-    axes.set_ylim(0, 105)
-    axes.set_yticks([0, 25, 50, 75, 100])
-    axes.set_ylabel("IoU in %")
-    axes.grid(axis="y", color=INK, alpha=0.15)
 
 
 def _binned(x: np.ndarray, y: np.ndarray, most: int) -> list[tuple[float, float]]:
