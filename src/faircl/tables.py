@@ -2,98 +2,52 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import chain
-from typing import Literal, NamedTuple
+from itertools import chain, groupby
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from faircl.table_cells import (
+    MISSING,
+    Cell,
+    Column,
+    Mark,
+    MeanStd,
+    Plain,
+    Styled,
+    Value,
+    best_of,
+    is_missing,
+    show,
+    styled,
+    wins,
+)
+from faircl.table_escapes import LATEX_HEAD, csv_line, latex_text, markdown_text, needs_latex_head, one_line
+
+__all__ = [
+    "MISSING",
+    "Cell",
+    "Column",
+    "Mark",
+    "MeanStd",
+    "Plain",
+    "Styled",
+    "Table",
+    "TableFormat",
+    "Value",
+    "is_missing",
+    "one_line",
+    "show",
+]
+
 TableFormat = Literal["terminal", "markdown", "latex", "csv", "html"]
-MISSING = "–"
-"""Printed for None and NaN."""
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    "|": r"\textbar{}",
-    ">": r"\textgreater{}",
-    MISSING: "--",
-    "[": "{[}",  # at the start of a row it would be read as an option of the line break before it
-    "*": "{*}",  # so would this
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    **{c: f"$\\{name}$" for c, name in (("±", "pm"), ("×", "times"), ("→", "rightarrow"), ("Δ", "Delta"))},
-}
-
-
-class MeanStd(NamedTuple):
-    """Mean and standard deviation over several runs, shown as ``mean±std``; in CSV each has a column."""
-
-    mean: float
-    std: float
-
-
-class Styled(NamedTuple):
-    """A value with a rich style, such as ``bold red``, which only the terminal shows."""
-
-    value: Plain
-    style: str
-
-
-Plain = str | int | float | MeanStd | None
-Value = Plain | Styled
-
-
-class Column(NamedTuple):
-    """Heading and number format of a column.
-
-    - digits: decimals of floats; integers have thousands separators.
-    - best: which value is marked as the best, if any.
-    - kind: ``percent`` shows 0.5 as "50%", ``factor`` 0.5 as "0.5×", ``scientific`` 0.5 as "5e-01".
-    - wrap: whether the terminal may break its texts over several lines.
-    - detail: whether the terminal leaves the column out where the table would be too wide.
-
-    A line break in ``name`` is kept on the terminal only.
-    """
-
-    name: str
-    digits: int = 2
-    best: Literal["max", "min"] | None = None
-    kind: Literal["number", "percent", "factor", "scientific"] = "number"
-    wrap: bool = True
-    detail: bool = False
-
-    def show(self, value: Plain) -> str:
-        """Return a value as text."""
-        if isinstance(value, MeanStd):
-            return MISSING if math.isnan(value.mean) else f"{self.show(value.mean)}±{self.show(value.std)}"
-        if is_missing(value) or isinstance(value, str | None) or self.kind == "number":
-            return show(value, self.digits)
-        if self.kind == "scientific":
-            return f"{value + 0.0:.{self.digits}e}"  # + 0.0 turns -0.0 into 0.0
-        return (
-            f"{round(value, self.digits + 2) + 0.0:.{self.digits}%}"
-            if self.kind == "percent"
-            else f"{show(float(value), self.digits)}×"
-        )
-
-
-class Cell(NamedTuple):
-    """A value as it is shown."""
-
-    text: str
-    number: bool
-    best: bool
-    style: str = ""
+_MARKS = {"better": "▲", "worse": "▼"}
 
 
 @dataclass(frozen=True)
@@ -101,8 +55,10 @@ class Table:
     """Columns and rows of values; numbers stay numbers until they are printed.
 
     - best_by_row: compare the columns that have a ``best`` within each row instead of each column within itself.
-    - grouped: the first column is the group of a row; the terminal prints it once, above the rows of the group.
+    - grouped: the first column is the group of a row; terminal, LaTeX and HTML print it once, above the rows of the
+      group.
     - boxed: draw lines between cells on the terminal.
+    - footnotes: sentences below the table, in every format but CSV.
     """
 
     columns: Sequence[Column]
@@ -112,6 +68,7 @@ class Table:
     caption: str = ""
     grouped: bool = False
     boxed: bool = False
+    footnotes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -119,26 +76,29 @@ class Table:
                 raise ValueError(f"Row {list(row)} has {len(row)} values for {len(self.columns)} columns.")
 
     def cells(self) -> list[list[Cell]]:
-        """Return rows as shown: text, whether the column is numeric, whether the value is the best, style."""
+        """Return rows as shown: text, whether the column is numeric, whether the value is the best, style, mark."""
         columns, numeric = self.columns, self.numeric
-        values = [[_plain(value) for value in row] for row in self.rows]
-        best = [_best([row[k] for row in values], column) for k, column in enumerate(columns)]
+        values = [[styled(value) for value in row] for row in self.rows]
+        best = [best_of([row[k] for row in values], column) for k, column in enumerate(columns)]
         judged = [k for k, column in enumerate(columns) if column.best]
         out = []
-        for row, plain in zip(self.rows, values, strict=True):
+        for row in values:
             if self.best_by_row and judged:
-                winner = _best([plain[k] for k in judged], columns[judged[0]])
+                winner = best_of([row[k] for k in judged], columns[judged[0]])
                 best = [winner if k in judged else None for k in range(len(columns))]
-            texts = [column.show(value) for value, column in zip(plain, columns, strict=True)]
-            styles = [value.style if isinstance(value, Styled) else "" for value in row]
-            out.append([Cell(t, n, t == b, s) for t, n, b, s in zip(texts, numeric, best, styles, strict=True)])
+            out.append(
+                [
+                    Cell(column.show(value.value), number, wins(value, column, top), value.style, value.mark)
+                    for value, column, number, top in zip(row, columns, numeric, best, strict=True)
+                ]
+            )
         return out
 
     @property
     def numeric(self) -> list[bool]:
         """Whether a column holds only numbers and missing values; such columns are aligned to the right."""
         return [
-            all(not isinstance(_plain(row[k]), str) for row in self.rows) and len(self.rows) > 0
+            all(not isinstance(styled(row[k]).value, str) for row in self.rows) and len(self.rows) > 0
             for k in range(len(self.columns))
         ]
 
@@ -149,59 +109,82 @@ class Table:
 
     def markdown(self) -> str:
         """Return GitHub-flavoured markdown; best values in bold."""
-        lines = [[_markdown(c.name) for c in self.columns], ["--:" if n else ":--" for n in self.numeric]]
+        lines = [[markdown_text(c.heading) for c in self.columns], ["--:" if n else ":--" for n in self.numeric]]
         for row in self.cells():
-            lines.append([f"**{_markdown(c.text)}**" if c.best else _markdown(c.text) for c in row])
+            texts = [(markdown_text(c.text), _sign(c), c.best) for c in row]
+            lines.append([f"**{text}**{sign}" if best else text + sign for text, sign, best in texts])
         table = "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-        above = f"**{_markdown(self.title)}**\n\n" if self.title else ""
-        return above + table + (f"\n{_markdown(self.caption)}\n" if self.caption else "")
+        above = f"**{markdown_text(self.title)}**\n\n" if self.title else ""
+        below = "".join(f"\n{markdown_text(text)}\n" for text in (self.caption, *self.footnotes) if text)
+        return above + table + below
 
     def latex(self) -> str:
         r"""Return a LaTeX ``tabular`` with booktabs rules (``\usepackage{booktabs}``); best values in bold.
 
-        Title and caption are comments.
+        Title and caption are comments; footnotes are set below in small print.
         """
-        body = [
-            " & ".join(f"\\textbf{{{_latex(c.text)}}}" if c.best else _latex(c.text) for c in row)
-            for row in self.cells()
-        ]
-        head = " & ".join(_latex(c.name) for c in self.columns)
-        spec = "".join("r" if n else "l" for n in self.numeric)
+        first = int(self.grouped)
+        columns, numeric = self.columns[first:], self.numeric[first:]
+        body: list[str] = []
+        for group, rows in _sections(self.cells(), self.grouped):
+            body += ["\\midrule"] if body else []
+            if group:
+                body.append(f"\\multicolumn{{{len(columns)}}}{{l}}{{\\textit{{{latex_text(group)}}}}} \\\\")
+            body += [" & ".join(map(_latex_cell, row)) + " \\\\" for row in rows]
+        spec = "".join("r" if n else "l" for n in numeric)
         lines = [f"% {one_line(self.title)}"] if self.title else []
-        lines += [f"\\begin{{tabular}}{{{spec}}}", "\\toprule", f"{head} \\\\", "\\midrule"]
-        lines += [*(f"{row} \\\\" for row in body), "\\bottomrule", "\\end{tabular}"]
+        lines += [f"\\begin{{tabular}}{{{spec}}}", "\\toprule", *_latex_groups(columns)]
+        lines += [" & ".join(latex_text(c.name) for c in columns) + " \\\\", "\\midrule", *body]
+        lines += ["\\bottomrule", "\\end{tabular}"]
+        lines += [f"\\par\\smallskip{{\\footnotesize {latex_text(text)}\\par}}" for text in self.footnotes]
         lines += [f"% {one_line(self.caption)}"] if self.caption else []
-        return "\n".join(lines) + "\n"
+        text = "\n".join(lines) + "\n"
+        return f"{LATEX_HEAD}\n{text}" if needs_latex_head(text) else text
 
     def csv(self) -> str:
-        """Return CSV for programs: raw numbers in full precision (percentages as fractions), missing values empty."""
-        rows = [[_plain(value) for value in row] for row in self.rows]
-        double = [any(isinstance(row[k], MeanStd) for row in rows) for k in range(len(self.columns))]
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        names = [one_line(column.name) for column in self.columns]
-        heads = [(name, f"{name} std") if two else (name,) for name, two in zip(names, double, strict=True)]
-        writer.writerow(chain.from_iterable(heads))
+        """Return CSV for programs: raw numbers in full precision (percentages as fractions), missing values empty.
+
+        Texts that a spreadsheet would take for a formula have an apostrophe in front, see ``csv_line``.
+        """
+        rows = [[styled(value) for value in row] for row in self.rows]
+        parts = []
+        for k, column in enumerate(self.columns):
+            name = one_line(column.heading)
+            double = any(isinstance(row[k].value, MeanStd) for row in rows)
+            marked = any(row[k].mark for row in rows)
+            names = [name] + [f"{name} std"] * double + [f"{name} mark"] * marked
+            parts.append((names, double, marked))
+        lines = [csv_line(chain.from_iterable(names for names, _, _ in parts))]
         for row in rows:
-            writer.writerow(chain.from_iterable(_csv(value, two) for value, two in zip(row, double, strict=True)))
-        return out.getvalue()
+            cells = zip(row, parts, strict=True)
+            lines.append(csv_line(chain.from_iterable(_csv(value, *asked) for value, (_, *asked) in cells)))
+        return "".join(lines)
 
     def html(self) -> str:
         """Return an HTML ``table`` element; numbers have the class ``number``, best values also ``best``."""
+        first = int(self.grouped)
+        columns, numeric = self.columns[first:], self.numeric[first:]
         lines = ["<table>"]
-        if self.title or self.caption:
-            about = "; ".join(escape(one_line(text)) for text in (self.title, self.caption) if text)
-            lines.append(f"<caption>{about}</caption>")
-        heads = zip(self.columns, self.numeric, strict=True)
+        about = "; ".join(escape(one_line(text)) for text in (self.title, self.caption) if text)
+        lines += [f"<caption>{about}</caption>"] if about else []
+        heads = zip(columns, numeric, strict=True)
         cells = [
             f'<th scope="col"{_html_class(number)}>{escape(one_line(column.name))}</th>' for column, number in heads
         ]
-        lines += ["<thead><tr>", *cells, "</tr></thead>", "<tbody>"]
-        for first, *others in self.cells():
-            lines += ["<tr>", f'<th scope="row">{escape(first.text)}</th>']
-            lines += [f"<td{_html_class(c.number, c.best)}>{escape(c.text)}</td>" for c in others]
-            lines.append("</tr>")
-        return "\n".join([*lines, "</tbody>", "</table>"]) + "\n"
+        lines += [f"<thead>{_html_groups(columns)}<tr>", *cells, "</tr></thead>"]
+        for group, rows in _sections(self.cells(), self.grouped):
+            lines.append("<tbody>")
+            if group:
+                lines.append(f'<tr><th scope="rowgroup" colspan="{len(columns)}">{escape(group)}</th></tr>')
+            for head, *others in rows:
+                lines += ["<tr>", f'<th scope="row">{escape(head.text)}</th>']
+                lines += [f"<td{_html_class(c.number, c.best)}>{escape(c.text)}{_html_mark(c)}</td>" for c in others]
+                lines.append("</tr>")
+            lines.append("</tbody>")
+        if self.footnotes:
+            notes = "<br>".join(map(escape, self.footnotes))
+            lines.append(f'<tfoot><tr><td colspan="{len(columns)}">{notes}</td></tr></tfoot>')
+        return "\n".join([*lines, "</table>"]) + "\n"
 
     def print_to(self, console: Console) -> None:
         """Print the table on a terminal; on one that is too narrow for it, without its ``detail`` columns."""
@@ -210,8 +193,9 @@ class Table:
         table = self.rich()
         width = console.measure(table, options=console.options.update(width=10_000)).maximum
         console.print(table if width <= console.width else self.rich(details=False))
-        if self.caption:
-            console.print(Text(self.caption, "dim"), soft_wrap=True)
+        for text in (self.caption, *self.footnotes):
+            if text:
+                console.print(Text(text, "dim"), soft_wrap=True)
 
     def plain(self, width: int = 160) -> str:
         """Return the table as the terminal shows it, without colours, for a log."""
@@ -227,11 +211,13 @@ class Table:
         if not self.boxed:
             table.box = None
         cells, numeric = self.cells(), self.numeric
+        # Beside a mark the others of the column keep a place free, so that digits stay aligned.
+        room = ["\N{NO-BREAK SPACE}" if any(row[k].mark for row in cells) else "" for k in range(len(self.columns))]
         for k in shown:
             column = self.columns[k]
             longest = max((len(row[k].text) for row in cells), default=0)
             table.add_column(
-                Text(column.name),
+                Text(column.heading),
                 justify="right" if numeric[k] else "left",
                 no_wrap=not column.wrap,
                 min_width=None if column.wrap or numeric[k] else longest,
@@ -242,45 +228,50 @@ class Table:
                 group = row[0].text
                 table.add_row()
                 table.add_row(Text(group, "bold"))
-            table.add_row(*(Text(row[k].text, "bold" if row[k].best else row[k].style) for k in shown))
+            texts = [(row[k].text + (_sign(row[k]) or room[k]), row[k]) for k in shown]
+            table.add_row(*(Text(text, "bold" if cell.best else cell.style) for text, cell in texts))
         return table
 
 
-def is_missing(value: Plain) -> bool:
-    """Whether a value is None or NaN."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
+def _sections(rows: Sequence[Sequence[Cell]], grouped: bool) -> Iterable[tuple[str, list[Sequence[Cell]]]]:
+    """Return every group's name and rows, without the column of the groups; one without a name if there are none."""
+    if not grouped:
+        return [("", list(rows))]
+    return [(group, [row[1:] for row in own]) for group, own in groupby(rows, key=lambda row: row[0].text)]
 
 
-def show(value: str | float | None, digits: int = 2) -> str:
-    """Return a value as text: floats with ``digits`` decimals, integers with thousands separators."""
-    if value is None or isinstance(value, str):
-        return MISSING if value is None else value
-    if isinstance(value, int):
-        return f"{value:,}"
-    # Adding zero turns the "-0.00" of a small negative number into "0.00".
-    return MISSING if math.isnan(value) else f"{round(value, digits) + 0.0:,.{digits}f}"
+def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
+    """Return neighbouring columns of one heading: the heading and their number."""
+    spans = [(group, len(list(own))) for group, own in groupby(columns, key=lambda column: column.group)]
+    return spans if any(group for group, _ in spans) else []
 
 
-def one_line(text: str) -> str:
-    """Return a text with every run of white space replaced by one space."""
-    return " ".join(text.split())
+def _sign(cell: Cell) -> str:
+    return _MARKS[cell.mark] if cell.mark else ""
 
 
-def _plain(value: Value) -> Plain:
-    return value.value if isinstance(value, Styled) else value
+def _latex_cell(cell: Cell) -> str:
+    text = latex_text(cell.text)
+    return (f"\\textbf{{{text}}}" if cell.best else text) + latex_text(_sign(cell))
 
 
-def _best(values: Sequence[Plain], column: Column) -> str | None:
-    """Return the best of at least two numbers as text; values that look equal are then all marked."""
-    numbers = [v for v in values if isinstance(v, int | float) and not math.isnan(v)]
-    if column.best is None or len(numbers) < 2:
-        return None
-    return column.show(max(numbers) if column.best == "max" else min(numbers))
+def _latex_groups(columns: Sequence[Column]) -> list[str]:
+    """Return the row of headings above groups of columns, and the rules below it."""
+    spans = _spans(columns)
+    if not spans:
+        return []
+    heads = [f"\\multicolumn{{{n}}}{{c}}{{{latex_text(name)}}}" if name else " & ".join([""] * n) for name, n in spans]
+    ends = [sum(n for _, n in spans[: k + 1]) for k in range(len(spans))]
+    rules = [f"\\cmidrule(lr){{{end - n + 1}-{end}}}" for (name, n), end in zip(spans, ends, strict=True) if name]
+    return [" & ".join(heads) + " \\\\", " ".join(rules)]
 
 
-def _csv(value: Plain, double: bool) -> list[str | float]:
-    parts = list(value) if isinstance(value, MeanStd) else [value, *([None] if double else [])]
-    return ["" if part is None or is_missing(part) else part for part in parts]
+def _html_groups(columns: Sequence[Column]) -> str:
+    heads = [
+        f'<th scope="colgroup" colspan="{n}">{escape(name)}</th>' if name else f'<td colspan="{n}"></td>'
+        for name, n in _spans(columns)
+    ]
+    return f"<tr>{''.join(heads)}</tr>" if heads else ""
 
 
 def _html_class(number: bool, best: bool = False) -> str:
@@ -288,9 +279,14 @@ def _html_class(number: bool, best: bool = False) -> str:
     return f' class="{" ".join(words)}"' if words else ""
 
 
-def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*<>\[\]|&])", r"\\\1", one_line(text))
+def _html_mark(cell: Cell) -> str:
+    if cell.mark is None:
+        return ""
+    return f'<span class="mark {cell.mark}" role="img" aria-label="{cell.mark}">{_sign(cell)}</span>'
 
 
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(c, c) for c in one_line(text))
+def _csv(value: Styled, double: bool, marked: bool) -> list[str | float]:
+    plain = value.value
+    parts: list[str | float | None] = list(plain) if isinstance(plain, MeanStd) else [plain, *([None] * double)]
+    parts += [value.mark] * marked
+    return ["" if part is None or is_missing(part) else part for part in parts]

@@ -183,7 +183,7 @@ def test_compared_runs(run, tmp_path, cli):
     assert row.spread["all"] == pytest.approx(0)
     assert made.page == tmp_path / "page/comparison.html"
     assert made.page.is_file()
-    assert made.table.markdown().count("| faircl |") == 2
+    assert made.table.markdown().count("| faircl |") == 1
     named = faircl.compare([run, str(run.folder)], ["a", "b"], anyway=True)
     assert [row.label for row in named.rows] == ["a", "b"]
     assert named.page is None

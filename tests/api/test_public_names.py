@@ -21,7 +21,7 @@ FUNCTIONS = {
         "source, out, *, classes=None, background=None, data=None, root=None, images=None, model=None, settings=None, "
         "reporter=None"
     ),
-    "compare": "runs, names=None, out=None, *, anyway=False",
+    "compare": "runs, names=None, out=None, *, anyway=False, against=None, published=True",
     "evaluate": ("run, step=None, root=None, convention=None, images=None, *, data=None, version=None, reporter=None"),
     "drop_classes": "run, names, out=None, *, reporter=None",
     "export": "run, to, out, step=-1, *, opset=None, version=None, reporter=None",
@@ -67,7 +67,10 @@ FUNCTIONS = {
     "write_report": "run, out=None, *, step=None, version=None",
 }
 METHODS = {
+    "Comparison.class_table": None,
+    "Comparison.summary": None,
     "Comparison.table": None,
+    "Comparison.to_json": "self",
     "Prediction.areas": "self",
     "Prediction.colour_image": "self",
     "Prediction.overlay": "self, opacity=0.5",
@@ -80,7 +83,7 @@ METHODS = {
     ),
 }
 FIELDS = {
-    "Comparison": {"runs", "rows", "notes", "page"},
+    "Comparison": {"runs", "rows", "notes", "page", "against", "changes", "front", "levelled_down", "published"},
     "Export": {"path", "to", "step", "classes", "agreement", "pixels", "note"},
     "Prediction": {"mask", "names", "colours", "image", "background", "probabilities", "unknown"},
     "Run": {"folder", "steps"},

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_run import make_run
+from recorded_run import make_recorded_run
 
 from faircl.cli.results import steps_table_of
 from faircl.config.run import load_config
@@ -123,3 +124,25 @@ def test_the_table_of_a_run_has_the_groups_of_published_tables(tmp_path, learned
     ious = [c["iou"] for c in steps[1]["classes"]]
     if headed:
         assert table.rows[1][3:5] == pytest.approx([np.mean(ious[:3]), np.mean(ious[3:])])
+
+
+def test_options_of_a_comparison_with_records(cli, tmp_path):
+    runs = [make_recorded_run(tmp_path / f"{k}", seed=k, right=0.5 + 0.2 * k, method=f"m{k}") for k in range(2)]
+    found = json.loads(cli("compare", *runs, "--against", "m1", "--json").out)
+    assert found["against"] == "m1"
+    (change,) = found["significance"]
+    assert (change["label"], change["against"]) == ("m0", "m1")
+    assert change["measures"]["all"]["significant"]
+    assert change["measures"]["all"]["interval"]["high"] < 0
+    assert len(change["classes"]) == 6
+    assert found["published"] == []
+    assert found["front"]["std"] == ["m1"]
+    rows = list(csv.DictReader(cli("compare", *runs, "--classes", "--format", "csv").out.splitlines()))
+    assert {row["run"] for row in rows} == {"m1"}
+    assert all(float(row["low"]) < float(row["difference"]) < float(row["high"]) for row in rows)
+    assert {row["difference mark"] for row in rows} == {"better"}
+    assert "0-3 & 4-5 & all & avg" in cli("compare", *runs, "--layout", "paper", "--format", "latex").out
+    wrong = cli("compare", *runs, "--against", "m2", "--page", tmp_path / "page")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "no run labelled 'm2'" in wrong.err
+    assert not (tmp_path / "page").exists()

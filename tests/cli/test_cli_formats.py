@@ -41,7 +41,8 @@ class Cells(HTMLParser):
         self.open.append(tag)
         if tag == "tr":
             self.rows.append(0)
-        self.rows[-1:] = [self.rows[-1] + (tag in ("th", "td"))] if self.rows else []
+        span = int(dict(attrs).get("colspan", 1))
+        self.rows[-1:] = [self.rows[-1] + span * (tag in ("th", "td"))] if self.rows else []
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -57,12 +58,15 @@ def widths(text: str, form: str) -> list[int]:
         return Cells(text).rows
     lines = text.splitlines()
     if form == "latex":
-        lines = [line for line in lines if not line.startswith("% ")]
+        lines = [line for line in lines if not line.startswith(("% ", "\\par\\smallskip"))]  # notes below
         assert lines[0].startswith("\\begin{tabular}{")
         assert [lines[1], lines[3], *lines[-2:]] == ["\\toprule", "\\midrule", "\\bottomrule", "\\end{tabular}"]
-        assert all(line.endswith(" \\\\") for line in (lines[2], *lines[4:-2]))
+        rows = [line for line in (lines[2], *lines[4:-2]) if line != "\\midrule"]
+        assert all(line.endswith(" \\\\") for line in rows)
         columns = len(lines[0].partition("}{")[2]) - 1
-        return [columns, *(line.count(" & ") + 1 for line in (lines[2], *lines[4:-2]))]
+        titles = [line for line in rows if line.startswith("\\multicolumn")]  # of groups, over all columns
+        assert all(line.startswith(f"\\multicolumn{{{columns}}}") for line in titles)
+        return [columns, *(line.count(" & ") + 1 for line in rows if line not in titles)]
     rows = [line for line in lines if line.startswith("|")]
     assert all(row.endswith(" |") for row in rows)
     return [row.replace("\\|", "").count("|") - 1 for row in rows]

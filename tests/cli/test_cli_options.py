@@ -20,7 +20,7 @@ OPTIONS = {
     "classes list": "--format --json",
     "classes merge": "--into --json --out -o",
     "classes rename": "--json --out -o",
-    "compare": "--anyway --format --json --page",
+    "compare": "--against --anyway --classes --format --json --layout --no-published --page --published",
     "config show": "--fit --json --set",
     "data check": "--all --data --format --json --masks-only --root --set --split -d -r",
     "data list": "--format --json",

@@ -14,7 +14,7 @@ import faircl
 from faircl.data.masks import colour_names, palette_of, voc_palette
 from faircl.errors import UserError
 from faircl.readers.folder import FolderData
-from faircl.report.page import write_comparison_page, write_run_page
+from faircl.report.page import write_run_page
 from faircl.report.sheet import write_comparison_picture
 from faircl.runs.run import load_run
 
@@ -57,7 +57,7 @@ def test_examples_and_predicted_masks_have_the_palette(run):
 
 
 def test_comparison_page(run, tmp_path):
-    html = write_comparison_page(tmp_path, [("a", run.path), ("b", run.path)]).read_text()
+    html = faircl.compare([run.path, run.path], ["a", "b"], tmp_path, anyway=True).page.read_text()
     pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="(?:Truth|[^"]*prediction)', html)
     assert pictures
     for picture in pictures:

@@ -198,3 +198,69 @@ def test_groups_are_headings_on_the_terminal_and_a_column_elsewhere():
     table = Table([Column("data"), Column("name")], [["voc", "a"], ["voc", "b"], ["ade", "c"]], grouped=True)
     assert printed(table) == [" name", "", " voc", " a", " b", "", " ade", " c"]
     assert table.csv() == "data,name\nvoc,a\nvoc,b\nade,c\n"
+
+
+# What a comparison adds: marks, values that are not ranked, groups of columns and rows, footnotes
+
+MARKED = Table(
+    [Column("kind"), Column("run"), Column("all", 1, best="max", group="100-50"), Column("STD", 1, group="100-50")],
+    [
+        ["ours", "a", MeanStd(50.0, 1.0), Styled(20.0, best=True)],
+        ["ours", "b", Styled(MeanStd(40.0, 2.0), mark="worse"), Styled(10.0, best=False)],
+        ["theirs", "c†", Styled(99.0, best=False), Styled(None, mark="better", best=False)],
+    ],
+    grouped=True,
+    footnotes=("† as printed",),
+)
+
+
+def test_marks_and_values_that_are_not_ranked():
+    assert [[cell.best for cell in row[2:]] for row in MARKED.cells()] == [[True, True], [False, False], [False, False]]
+    assert MARKED.markdown() == (
+        "| kind | run | 100-50 all | 100-50 STD |\n"
+        "| :-- | :-- | --: | --: |\n"
+        "| ours | a | **50.0±1.0** | **20.0** |\n"
+        "| ours | b | 40.0±2.0▼ | 10.0 |\n"
+        "| theirs | c† | 99.0 | –▲ |\n"
+        "\n† as printed\n"
+    )
+
+
+def test_groups_of_columns_and_rows_in_latex():
+    assert MARKED.latex().splitlines() == [
+        "\\begin{tabular}{lrr}",
+        "\\toprule",
+        " & \\multicolumn{2}{c}{100-50} \\\\",
+        "\\cmidrule(lr){2-3}",
+        "run & all & STD \\\\",
+        "\\midrule",
+        "\\multicolumn{3}{l}{\\textit{ours}} \\\\",
+        "a & \\textbf{50.0$\\pm$1.0} & \\textbf{20.0} \\\\",
+        "b & 40.0$\\pm$2.0\\textsuperscript{$-$} & 10.0 \\\\",
+        "\\midrule",
+        "\\multicolumn{3}{l}{\\textit{theirs}} \\\\",
+        "c\\textsuperscript{$\\dagger$} & 99.0 & --\\textsuperscript{+} \\\\",
+        "\\bottomrule",
+        "\\end{tabular}",
+        "\\par\\smallskip{\\footnotesize \\textsuperscript{$\\dagger$} as printed\\par}",
+    ]
+
+
+def test_marks_have_columns_in_csv_and_names_in_html():
+    rows = list(csv.DictReader(io.StringIO(MARKED.csv())))
+    assert list(rows[0]) == [
+        "kind",
+        "run",
+        "100-50 all",
+        "100-50 all std",
+        "100-50 all mark",
+        "100-50 STD",
+        "100-50 STD mark",
+    ]
+    assert [row["100-50 all mark"] for row in rows] == ["", "worse", ""]
+    html = MARKED.html()
+    assert '<th scope="colgroup" colspan="2">100-50</th>' in html
+    assert '<th scope="rowgroup" colspan="3">theirs</th>' in html
+    assert '<span class="mark worse" role="img" aria-label="worse">▼</span>' in html
+    assert '<tfoot><tr><td colspan="3">† as printed</td></tr></tfoot>' in html
+    assert "40.0±2.0▼" in MARKED.plain()

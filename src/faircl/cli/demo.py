@@ -80,6 +80,8 @@ def demo(
     else:
         output = Output(form)
         output.table(_table([(label, folder.records("eval")) for label, folder in runs], seed))
+        for sentence in made.summary:
+            output.text(sentence)
         output.text(f"pictures and all classes: {made.page}")
 
 

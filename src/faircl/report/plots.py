@@ -6,22 +6,18 @@ Matplotlib's object interface is used throughout: no pyplot, no global figures.
 
 from __future__ import annotations
 
-import io
 import math
-import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from faircl.metrics import StepMetrics
-from faircl.report.style import COLOURS, INK, STYLE, WIDTH, distinct, legend, name_bars, panels
+from faircl.report.style import COLOURS, INK, STYLE, WIDTH, distinct, legend
+from faircl.report.svg import svg_of
 from faircl.runs.reading import TrainRecord
 
 
@@ -31,14 +27,6 @@ def miou_over_steps(steps: Sequence[StepMetrics]) -> str:
     lines = {g: {s.step: s.groups[g].miou for s in steps} for g in ("old", "new", "all")}
     colours = {"old": COLOURS[0], "new": COLOURS[1], "all": INK}
     return _over_steps(lines, colours, "Mean IoU of old, new and all classes after each step")
-
-
-@matplotlib.rc_context(STYLE)
-def comparison_over_steps(runs: Sequence[tuple[str, Sequence[StepMetrics]]]) -> str:
-    """Mean IoU of all classes seen so far after each step, one line per run."""
-    names = _unique([label for label, _ in runs])
-    lines = {n: {s.step: s.groups["all"].miou for s in steps} for n, (_, steps) in zip(names, runs, strict=True)}
-    return _over_steps(lines, dict(zip(names, distinct(len(runs)), strict=True)), "Mean IoU after each step, by run")
 
 
 @matplotlib.rc_context(STYLE)
@@ -67,7 +55,7 @@ def loss_curves(records: Sequence[TrainRecord]) -> str:
     axes.set_ylabel("loss")
     axes.grid(axis="y", color=INK, alpha=0.15)
     legend(figure, axes.get_legend_handles_labels()[0])
-    return _svg(figure, "Training loss and its terms over the iterations")
+    return svg_of(figure, "Training loss and its terms over the iterations")
 
 
 @matplotlib.rc_context(STYLE)
@@ -97,29 +85,7 @@ def bound_curves(records: Sequence[TrainRecord]) -> str:
     upper.set_ylabel("distance")
     lower.set_ylabel("moved / bound")
     legend(figure, upper.get_legend_handles_labels()[0])
-    return _svg(figure, "How far features have moved since the step before, and its bound by way of the prototype")
-
-
-@matplotlib.rc_context(STYLE)
-def comparison_bars(runs: Sequence[tuple[str, StepMetrics]]) -> str:
-    """IoU per class after the last step, one bar per run, most frequent class left; classes by raw id."""
-    known = {c.id: c for _, metrics in reversed(runs) for c in metrics.classes}
-    classes = sorted(known.values(), key=lambda c: -c.pixels)
-    colours = distinct(len(runs))
-    figure, rows = panels(len(classes), per_row=max(6, 80 // max(1, len(runs))))
-    width = 0.84 / max(1, len(runs))
-    for axes, chosen in rows:
-        part = [classes[k] for k in chosen]
-        for k, (_, metrics) in enumerate(runs):
-            own = {c.id: c.iou for c in metrics.classes}
-            at = np.arange(len(part)) + (k - (len(runs) - 1) / 2) * width
-            heights = np.nan_to_num([own.get(c.id, math.nan) for c in part])
-            axes.bar(at, heights, width, color=colours[k], edgecolor=INK, linewidth=0.4)
-        _class_axis(axes, [c.name for c in part])
-    legend(
-        figure, [Patch(facecolor=c, edgecolor=INK, lw=0.5, label=n) for c, (n, _) in zip(colours, runs, strict=True)]
-    )
-    return _svg(figure, "IoU of each class, by run, most frequent class first")
+    return svg_of(figure, "How far features have moved since the step before, and its bound by way of the prototype")
 
 
 def _over_steps(lines: Mapping[str, Mapping[int, float]], colours: Mapping[str, str], label: str) -> str:
@@ -137,7 +103,7 @@ def _over_steps(lines: Mapping[str, Mapping[int, float]], colours: Mapping[str, 
     axes.set_ylabel("mIoU in %")
     axes.grid(axis="y", color=INK, alpha=0.15)
     legend(figure, axes.get_legend_handles_labels()[0])
-    return _svg(figure, label)
+    return svg_of(figure, label)
 
 
 def _starts(records: Sequence[TrainRecord]) -> tuple[dict[int, int], int]:
@@ -173,34 +139,9 @@ def _curves(
     return curves
 
 
-def _class_axis(axes: Axes, names: Sequence[str]) -> None:
-    name_bars(axes, names)
-    axes.set_ylim(0, 105)
-    axes.set_yticks([0, 25, 50, 75, 100])
-    axes.set_ylabel("IoU in %")
-    axes.grid(axis="y", color=INK, alpha=0.15)
-
-
 def _binned(x: np.ndarray, y: np.ndarray, most: int) -> list[tuple[float, float]]:
     """At most ``most`` points: means of x and y over equal runs of finite neighbours."""
     finite = np.isfinite(y)
     x, y = x[finite], y[finite]
     pieces = zip(np.array_split(x, most), np.array_split(y, most), strict=True)
     return [(float(a.mean()), float(b.mean())) for a, b in pieces if len(a)]
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    return [name if names.count(name) == 1 else f"{name} ({k + 1})" for k, name in enumerate(names)]
-
-
-def _svg(figure: Figure, label: str) -> str:
-    out = io.StringIO()
-    # All metadata off: a date would change the bytes of equal plots.
-    off = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": label}):
-        warnings.filterwarnings("ignore", message=".*Glyph .* missing")  # only measured here; the browser has the glyph
-        figure.savefig(out, format="svg", transparent=True, metadata=off)
-    svg = out.getvalue()
-    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # never referred to, and not unique among the plots of a page
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
