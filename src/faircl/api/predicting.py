@@ -100,7 +100,8 @@ class Predictor:
         return self._predictions(images, prediction_options(tile, overlap, batch, flip, half, probabilities, unknown))
 
     def _predictions(self, images: Iterable[ImageSource], options: PredictOptions) -> Iterator[Prediction]:
-        from faircl.deploy.prediction.stripes import joined, read_ahead, segmented
+        from faircl.deploy.prediction.stripes import joined, segmented
+        from faircl.parallel import read_ahead
 
         self.inference.check(options)
         ahead = 0 if options.tile is not None else 2 * self.inference.batch(options)
