@@ -135,9 +135,11 @@ def evaluated(images, examples):
     torch.manual_seed(0)
     model = Small(SmallConfig(width=8, embedding=8, norm="group"))
     torch.nn.init.normal_(model.classifier.grow(scenario.channels(0)).weight)
-    metrics = evaluate(model, data, "test", scenario, 0, batch=2, workers=0, reporter=SilentReporter())
+    metrics, record = evaluate(model, data, "test", scenario, 0, batch=2, workers=0, reporter=SilentReporter())
     kept = predict_masks(model, data, "test", data.ids("test")[:examples], scenario)
-    return metrics.to_json(), [mask.tolist() for mask in kept]
+    # Sums of confidences depend on how images are batched, by rounding.
+    counted = [record.images, *(column.tolist() for column in (*record.confusions, *record.reliability[:-1]))]
+    return metrics.to_json(), counted, [mask.tolist() for mask in kept]
 
 
 def fail():
@@ -225,9 +227,10 @@ def test_every_process_has_all_soft_labels(alone, together):
 
 @pytest.mark.parametrize("which", ["few", "many", "none wanted"])
 def test_every_image_is_evaluated_once(which, alone, together):
-    metrics, examples = alone[which]
+    metrics, (ids, *_), examples = alone[which]
     images, wanted = {"few": (2, 2), "many": (IMAGES, 5), "none wanted": (IMAGES, 0)}[which]
     assert sum(c["pixels"] for c in metrics["classes"]) == images * 32 * 32
+    assert len(set(ids)) == len(ids) == images
     assert np.shape(examples) == ((wanted, 32, 32) if wanted else (0,))
     assert all(found[which] == alone[which] for found in together)
 

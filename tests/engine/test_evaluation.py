@@ -70,17 +70,19 @@ def test_images_of_different_sizes_equal_a_plain_loop(mixed, step, silent):
         model.classifier.grow(size)
         torch.nn.init.normal_(model.classifier.heads[-1].weight)
     model(torch.rand(4, 3, 32, 32))  # changes the running statistics
-    metrics = evaluate(model, mixed, "test", scenario, step, batch=1, workers=0, reporter=silent())
+    metrics, record = evaluate(model, mixed, "test", scenario, step, batch=1, workers=0, reporter=silent())
     examples = predict_masks(model, mixed, "test", scenario.steps[step].test_images[:4], scenario)
     assert model.training  # the mode is restored
     counts = plain_counts(model.eval(), mixed, scenario, step)
     assert [c.pixels for c in metrics.classes] == counts.sum(1).tolist()
+    assert record.images == scenario.steps[step].test_images
+    assert record.confusion()[:, :-1].tolist() == counts.tolist()
     assert [c.iou for c in metrics.classes] == pytest.approx(ious(counts), abs=1e-9)
     assert sum(c.pixels for c in metrics.classes) == sum((h * w - 6) for h, w in SIZES)  # all but ignored pixels
     assert [mask.shape for mask in examples] == list(SIZES[:4])
     assert set(np.unique(np.concatenate([m.ravel() for m in examples]))) <= set(scenario.channel_ids)
     # Batches of images of one size may only change rounding.
-    grouped = evaluate(model, mixed, "test", scenario, step, batch=4, workers=2, reporter=silent())
+    grouped, _ = evaluate(model, mixed, "test", scenario, step, batch=4, workers=2, reporter=silent())
     assert [c.iou for c in grouped.classes] == pytest.approx([c.iou for c in metrics.classes], abs=0.2)
 
 

@@ -35,8 +35,8 @@ def scores(monkeypatch):
         def evaluate(*args, **kwargs):
             found = true(*args, **kwargs)
             if left:
-                group = found.groups["all"]
-                found.groups["all"] = type(group)(**{**group.__dict__, "miou": left.pop(0)})
+                group = found.metrics.groups["all"]
+                found.metrics.groups["all"] = type(group)(**{**group.__dict__, "miou": left.pop(0)})
             return found
 
         monkeypatch.setattr(step_validation, "evaluate", evaluate)

@@ -51,7 +51,7 @@ def test_a_plan_can_be_evaluated_on_them(setting, street, tiny_config, silent):
     plan = make_plan(config, config.data.open(), silent())
     model = Small(SmallConfig(width=8, embedding=8))
     model.classifier.grow(7)
-    found = evaluate(
+    found, _ = evaluate(
         model, plan.data, plan.validation.split, plan.validation.scenario, 0, batch=4, workers=0, reporter=silent()
     )  # fmt: skip
     ids = plan.validation.scenario.steps[0].test_images

@@ -32,7 +32,7 @@ def evaluate_on(
     config = base.config
     with process_settings(config.train):
         fabric = make_fabric(config.train.model_copy(update={"accelerator": "auto", "precision": "fp32"}))
-        return evaluate(
+        metrics, _ = evaluate(
             move_to_device(load_network(folder, config, base.step), fabric.device),
             MatchedData(scenario.classes, {TEST: test.source}),
             TEST,
@@ -43,3 +43,4 @@ def evaluate_on(
             workers=config.train.workers,
             reporter=reporter,
         )
+        return metrics

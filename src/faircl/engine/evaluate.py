@@ -1,9 +1,10 @@
-"""Evaluation: the argmax at every pixel and one confusion matrix over all test images."""
+"""Evaluation: the argmax at every pixel, counted image by image, and the metrics over all test images."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,11 +13,13 @@ from torch import Tensor
 
 from faircl.acceleration import fused
 from faircl.data.sample import SegmentationData
-from faircl.distributed import global_sum, rank_slice
+from faircl.distributed import rank_slice
+from faircl.engine.image_counts import ImageCounter
+from faircl.fairness.record import EvaluationRecord, RecordedClass
 from faircl.labels import Mask
 from faircl.loading.transforms import CentreCrop
 from faircl.loading.whole_images import WholeImages, same_size_batches
-from faircl.metrics import ConfusionMatrix, StepMetrics, summarise
+from faircl.metrics import StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter
 from faircl.scenario import FULL, Convention, Scenario
@@ -24,11 +27,17 @@ from faircl.scenario.conventions import EvaluatedImages
 from faircl.upsampling import upsampled_argmax
 
 
+class Evaluation(NamedTuple):
+    """The metrics of an evaluation, and its record image by image."""
+
+    metrics: StepMetrics
+    record: EvaluationRecord
+
+
 @torch.no_grad()
 def predict(model: Segmenter, images: Tensor) -> Tensor:
     """Return the predicted channel of every pixel, (B, H, W), for images (B, 3, H, W) uint8."""
-    logits = model(images.to(model.mean.device).to(model.mean.dtype) / 255).logits
-    return upsampled_argmax(logits, images.shape[-2:])
+    return upsampled_argmax(_logits(model, images), images.shape[-2:])
 
 
 def evaluate(
@@ -45,38 +54,40 @@ def evaluate(
     reporter: Reporter,
     label: str | None = None,
     kind: EvaluatedImages = "test",
-) -> StepMetrics:
+) -> Evaluation:
     """Evaluate all classes learned up to a step on the step's test images.
 
     ``size`` is the side of the centre crop, for conventions that crop; ``kind`` says whether the scenario's test images
     are such, or validation images in their place. Every process evaluates its share of the images and returns the
-    metrics of all of them.
+    evaluation of all of them.
     """
     channels = scenario.channels(step)
-    confusion = ConfusionMatrix(channels, model.mean.device)
+    counter = ImageCounter(_recorded_classes(scenario, channels))
     local_images = tuple(rank_slice(scenario.steps[step].test_images))
     crop = CentreCrop(size) if convention.crop else None
     images = WholeImages(data, split, local_images, scenario.test_table(step, convention), crop)
     with evaluation_mode(model), reporter.task(label or f"step {step} evaluate", len(images)) as task:
         for group in same_size_batches(images, batch, workers, reporter):
-            prediction = predict(model, torch.stack([item.image for item in group]))
-            labels = torch.stack([item.labels for item in group]).to(prediction.device).long()
-            confusion.update(prediction, labels)
+            labels = torch.stack([item.labels for item in group]).to(model.mean.device).long()
+            logits = _logits(model, torch.stack([item.image for item in group]))
+            counter.update([item.id for item in group], logits, upsampled_argmax(logits, labels.shape[-2:]), labels)
             for _ in group:
                 task.advance()
-    last = max(scenario.learned_at)
-    return summarise(
-        global_sum(confusion.counts),
+    # Joint training has one step; old and new classes are defined by the last step of the task.
+    reported = max(scenario.learned_at) if len(scenario.steps) == 1 else step
+    record = counter.record(scenario.steps[step].test_images, reported, kind, convention.name)
+    metrics = summarise(
+        torch.from_numpy(record.confusion()[:, :channels]).long(),
         ids=scenario.channel_ids[:channels],
         names=scenario.names[:channels],
         learned_at=scenario.learned_at[:channels],
-        # Joint training has one step; old and new classes are defined by the last step of the task.
-        step=last if len(scenario.steps) == 1 else step,
+        step=reported,
         background=scenario.background,
         background_absent=scenario.background_absent,
         convention=convention.name,
         images=kind,
     )
+    return Evaluation(metrics, record)
 
 
 def predict_masks(
@@ -86,6 +97,26 @@ def predict_masks(
     with evaluation_mode(model):
         images = (torch.from_numpy(data.read(split, id).image).permute(2, 0, 1) for id in ids)
         return [channels_to_class_ids(predict(model, image[None])[0].cpu().numpy(), scenario) for image in images]
+
+
+@torch.no_grad()
+def _logits(model: Segmenter, images: Tensor) -> Tensor:
+    logits: Tensor = model(images.to(model.mean.device).to(model.mean.dtype) / 255).logits
+    return logits
+
+
+def _recorded_classes(scenario: Scenario, channels: int) -> list[RecordedClass]:
+    background = [scenario.background and channel == 0 for channel in range(channels)]
+    return [
+        RecordedClass(id, name, 0 if back else at, back, not (back and scenario.background_absent))
+        for id, name, at, back in zip(
+            scenario.channel_ids[:channels],
+            scenario.names[:channels],
+            scenario.learned_at[:channels],
+            background,
+            strict=True,
+        )
+    ]
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def evaluate_again(
         # The device need not be that of training; the precision is that of the saved weights.
         fabric = make_fabric(config.train.model_copy(update={"accelerator": "auto", "precision": "fp32"}))
         for one in steps:
-            metrics = evaluate(
+            metrics, _ = evaluate(
                 move_to_device(load_network(folder, config, one), fabric.device),
                 data,
                 split,

@@ -13,6 +13,8 @@ from faircl.data.masks import palette_of, write_mask
 from faircl.engine.evaluate import evaluate, predict_masks
 from faircl.engine.plan import Plan
 from faircl.errors import UserError
+from faircl.fairness.record import EvaluationRecord
+from faircl.fairness.record_file import RECORD, save_record
 from faircl.files import writing
 from faircl.labels import Mask
 from faircl.methods.base import Method
@@ -36,11 +38,16 @@ def check_finite(model: Segmenter, step: int) -> None:
         )
 
 
-def evaluation_record(plan: Plan, model: Segmenter, step: int, records: list[Record], reporter: Reporter) -> Record:
-    """Evaluate a step; return its record, with forgetting and averages over the steps in ``records`` before it."""
+def evaluate_step(
+    plan: Plan, model: Segmenter, step: int, records: list[Record], reporter: Reporter
+) -> tuple[Record, EvaluationRecord]:
+    """Evaluate a step; return its line of metrics.jsonl and what was counted in every image.
+
+    The line has forgetting and averages over the steps in ``records`` before it.
+    """
     config = plan.config
     scenario, split = plan.evaluated
-    metrics = evaluate(
+    metrics, counted = evaluate(
         model,
         plan.data,
         split,
@@ -56,17 +63,20 @@ def evaluation_record(plan: Plan, model: Segmenter, step: int, records: list[Rec
     history = [*step_metrics(records), metrics]
     record = {"kind": "eval", **metrics.to_json(), **forgetting(history).to_json()}
     record["leaked"] = scenario.steps[step].leaked
-    return record | {"average_over_steps": average_over_steps(history)}
+    return record | {"average_over_steps": average_over_steps(history)}, counted
 
 
-def write_step(plan: Plan, model: Segmenter, method: Method, folder: RunFolder, step: int) -> None:
-    """Save a step: network, method state, the replay memory of the next step, and predictions for example images."""
+def write_step(
+    plan: Plan, model: Segmenter, method: Method, folder: RunFolder, step: int, counted: EvaluationRecord
+) -> None:
+    """Save a step: network, method state, its evaluation, the next replay memory, predictions for example images."""
     # Every step predicts the same images, those that step 0 is evaluated on, so that predictions can be compared.
     scenario, split = plan.evaluated
     ids = scenario.steps[0].test_images[: plan.config.eval.examples]
     _write_example_images(plan, folder, split, ids)
     examples = predict_masks(model, plan.data, split, ids, scenario)
-    folder.write_step(step, partial(_save, plan=plan, model=model, method=method, step=step, examples=examples))
+    save = partial(_save, plan=plan, model=model, method=method, step=step, examples=examples, counted=counted)
+    folder.write_step(step, save)
 
 
 def write_results(folder: RunFolder, records: list[Record]) -> None:
@@ -85,8 +95,17 @@ def _write_example_images(plan: Plan, folder: RunFolder, split: str, ids: Sequen
             write_mask(path / f"{k}.truth.png", sample.mask, palette_of(plan.scenario.colours))
 
 
-def _save(path: Path, plan: Plan, model: Segmenter, method: Method, step: int, examples: list[Mask]) -> None:
+def _save(
+    path: Path,
+    plan: Plan,
+    model: Segmenter,
+    method: Method,
+    step: int,
+    examples: list[Mask],
+    counted: EvaluationRecord,
+) -> None:
     save_step(path, model, method, plan.scenario, step)
+    save_record(counted, path / RECORD)
     if plan.config.memory.images and step + 1 < len(plan.scenario.steps):
         memory = {id: list(steps) for id, steps in plan.memories[step + 1].images.items()}
         (path / "memory.json").write_text(json.dumps(memory, indent=1), encoding="utf-8")

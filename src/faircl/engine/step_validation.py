@@ -64,7 +64,7 @@ class StepValidation:
         devices = [self.model.mean.device] if self.model.mean.is_cuda else []
         # A data loader draws from the generators that training uses.
         with torch.random.fork_rng(devices), shared_buffers(self.model):
-            metrics = evaluate(
+            metrics, _ = evaluate(
                 self.model,
                 self.plan.data,
                 self.plan.validation.split,

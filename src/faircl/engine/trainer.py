@@ -44,7 +44,7 @@ from faircl.engine.runtime import (
 )
 from faircl.engine.soft_memory import check_soft_memory
 from faircl.engine.step_inputs import step_context, step_iterations
-from faircl.engine.step_results import check_finite, evaluation_record, write_results, write_step
+from faircl.engine.step_results import check_finite, evaluate_step, write_results, write_step
 from faircl.engine.step_updates import StepUpdates
 from faircl.engine.step_validation import StepValidation
 from faircl.engine.update import Update, delay_by_one
@@ -196,8 +196,9 @@ class Trainer:
         """Train, evaluate and save one step; ``resumed`` is the state to continue from."""
         timings = self.train_step(step, resumed)
         check_finite(self.model, step)
-        record = evaluation_record(self.plan, self.model, step, self.log.records, self.reporter) | timings
-        on_rank_zero(partial(write_step, self.plan, self.model, self.method, self.folder, step))
+        evaluated, counted = evaluate_step(self.plan, self.model, step, self.log.records, self.reporter)
+        record = evaluated | timings
+        on_rank_zero(partial(write_step, self.plan, self.model, self.method, self.folder, step, counted))
         self.reporter.say(class_table(step, record, self.log.records))
         self.log.records.append(record)
         on_rank_zero(partial(write_results, self.folder, self.log.records))

@@ -24,9 +24,10 @@ from faircl.deploy.matched_data import TEST, TRAIN, MatchedData, Source
 from faircl.deploy.scored_images import ScoredImages
 from faircl.engine.plan import Plan
 from faircl.engine.runtime import make_fabric, process_settings
-from faircl.engine.step_results import evaluation_record
+from faircl.engine.step_results import evaluate_step
 from faircl.engine.trainer import train
 from faircl.errors import UserError, listed
+from faircl.fairness.record_file import RECORD, save_record
 from faircl.files import writing
 from faircl.metrics.summary import nan_to_none
 from faircl.models.segmenter import Segmenter
@@ -34,7 +35,7 @@ from faircl.parallel import launched_world_size
 from faircl.progress import Reporter
 from faircl.runs.checkpoint import save_step
 from faircl.runs.folder import RunFolder
-from faircl.runs.reading import DATA, Record
+from faircl.runs.reading import DATA
 from faircl.runs.versions import Version, VersionChain, copy_run
 from faircl.scenario import Splits
 from faircl.scenario.class_steps import file_identities
@@ -236,9 +237,14 @@ def _begun(folder: RunFolder, addition: Addition, reporter: Reporter) -> Plan:
         folder.path.mkdir(parents=True, exist_ok=True)
     request.save(folder.path)
     folder.write_text("config.yaml", config.to_yaml())
-    folder.write_step(0, lambda path: save_step(path, network, method, scenario, 0))
-    record: Record = nan_to_none(evaluation_record(plan, network, 0, [], reporter))
-    folder.write_records([record])
+    record, counted = evaluate_step(plan, network, 0, [], reporter)
+
+    def save(path: Path) -> None:
+        save_step(path, network, method, scenario, 0)
+        save_record(counted, path / RECORD)
+
+    folder.write_step(0, save)
+    folder.write_records([nan_to_none(record)])
     return plan
 
 

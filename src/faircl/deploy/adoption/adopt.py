@@ -28,6 +28,7 @@ from faircl.engine.make_method import make_method
 from faircl.engine.network import build_model, move_to_device
 from faircl.engine.runtime import make_fabric, process_settings
 from faircl.errors import listed
+from faircl.fairness.record import EvaluationRecord
 from faircl.methods.faircl import FairCL
 from faircl.metrics import StepMetrics, summarise
 from faircl.models.segmenter import Segmenter
@@ -81,7 +82,7 @@ def adopt_network(wanted: Wanted, reporter: Reporter) -> dict[str, Any]:
         )
         for sentence in _description_words(scenario, description):
             reporter.say(sentence)
-        metrics = _evaluate(config, scenario, network, data, reporter)
+        metrics, counted = _evaluate(config, scenario, network, data, reporter)
     about = source_facts(source) | {
         "agreement": None if agreement is None else agreement._asdict(),
         "images": {"labelled": data is not None, "count": description.images},
@@ -89,7 +90,7 @@ def adopt_network(wanted: Wanted, reporter: Reporter) -> dict[str, Any]:
         "classes": _class_facts(scenario, adopted, description, method),
         "notes": notes,
     }
-    write_run(wanted.out, config, scenario, network, method, metrics, about)
+    write_run(wanted.out, config, scenario, network, method, metrics, counted, about)
     return about
 
 
@@ -141,11 +142,11 @@ def _batches(
 
 def _evaluate(
     config: RunConfig, scenario: Scenario, network: Segmenter, data: SegmentationData | None, reporter: Reporter
-) -> StepMetrics:
-    """Evaluate the network on the test images; without labelled images every score is NaN."""
+) -> tuple[StepMetrics, EvaluationRecord | None]:
+    """Evaluate the network on the test images; without labelled images every score is NaN and there is no record."""
     if data is None:
         channels = len(scenario.channel_ids)
-        return summarise(
+        unknown = summarise(
             torch.zeros((channels, channels), dtype=torch.int64),
             ids=scenario.channel_ids,
             names=scenario.names,
@@ -153,6 +154,7 @@ def _evaluate(
             step=0,
             background=scenario.background,
         )
+        return unknown, None
     return evaluate(
         network,
         data,

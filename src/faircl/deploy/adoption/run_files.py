@@ -14,6 +14,8 @@ from faircl.config.run import RunConfig
 from faircl.deploy.adoption.checks import check_output
 from faircl.deploy.adoption.source import Source
 from faircl.errors import UserError
+from faircl.fairness.record import EvaluationRecord
+from faircl.fairness.record_file import RECORD, save_record
 from faircl.files import flush, writing
 from faircl.methods.base import Method
 from faircl.metrics import StepMetrics, average_over_steps, forgetting
@@ -33,6 +35,7 @@ def write_run(
     network: Segmenter,
     method: Method,
     metrics: StepMetrics,
+    counted: EvaluationRecord | None,
     about: dict[str, Any],
 ) -> None:
     """Write the files of a run with one finished step, beside its place, and move it there."""
@@ -42,6 +45,11 @@ def write_run(
 
     def clean_up() -> None:
         shutil.rmtree(part, ignore_errors=True)
+
+    def save(path: Path) -> None:
+        save_step(path, network, method, scenario, 0)
+        if counted is not None:
+            save_record(counted, path / RECORD)
 
     clean_up()
     try:
@@ -55,7 +63,7 @@ def write_run(
             folder.write_text(SCENARIO, json.dumps(scenario.to_json(), indent=1))
             folder.write_text(ENVIRONMENT, json.dumps(environment(), indent=1))
             folder.write_text(ADOPTED, json.dumps(about, indent=1, ensure_ascii=False))
-            folder.write_step(0, lambda path: save_step(path, network, method, scenario, 0))
+            folder.write_step(0, save)
             folder.write_records([_record(metrics)])
             write_run_page(part)
             flush(part)
