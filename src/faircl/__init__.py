@@ -20,6 +20,9 @@ Run
     resume              continue a run that was stopped
     evaluate            evaluate the saved networks of a run again
     compare             put runs side by side; returns a Comparison
+    audit               how any model's masks treat every class; returns an AuditResult
+    audit_model         the same of any torch model on a loader
+    audit_run           the same of a run, from its saved evaluation
     load                load a step's network; returns a Predictor
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     adopt               make a network that was trained elsewhere the first step of a run
@@ -47,6 +50,7 @@ What these return; ``help(faircl.Run)`` and so on tell more
     Prediction          class ids at the image's own size, names, colours, areas, overlay
     Version             status, origin, and what each class gained or lost
     Export              path, format, and how far its masks agree with the network's
+    AuditResult         measures, intervals and limits of an audit, its JSON and its files
     Comparison          rows, warnings, a Table and the page of compared runs
     RunConfig           every setting of a run
     Scenario            steps of a continual scenario
@@ -91,6 +95,10 @@ if TYPE_CHECKING:
     from faircl.api.adding import undo as undo
     from faircl.api.adding import versions as versions
     from faircl.api.adopting import adopt as adopt
+    from faircl.api.audit_result import AuditResult as AuditResult
+    from faircl.api.auditing import audit as audit
+    from faircl.api.auditing import audit_model as audit_model
+    from faircl.api.auditing import audit_run as audit_run
     from faircl.api.comparing import Comparison as Comparison
     from faircl.api.comparing import compare as compare
     from faircl.api.configuring import load_config as load_config
@@ -160,6 +168,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "faircl.api.adding": ("add_classes", "undo", "versions"),
     "faircl.api.adopting": ("adopt",),
+    "faircl.api.audit_result": ("AuditResult",),
+    "faircl.api.auditing": ("audit", "audit_model", "audit_run"),
     "faircl.api.comparing": ("Comparison", "compare"),
     "faircl.api.configuring": ("load_config",),
     "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),

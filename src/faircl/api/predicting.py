@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from faircl.api.opening import RunSource, version_folder
 from faircl.api.prediction import Prediction
 from faircl.deploy.prediction.options import DEFAULT_SCORE, PredictOptions
+from faircl.devices import torch_device
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
@@ -132,13 +133,12 @@ def load(
     trained. ``device`` is auto (a GPU where there is one), cpu, cuda or any other that torch knows. The data that the
     run was trained on are not needed.
     """
-    from faircl.engine.network import move_to_device
     from faircl.engine.reevaluate import load_network
     from faircl.engine.runtime import process_settings
 
     folder = version_folder(run, version)
     config, scenario = folder.config(), folder.load_scenario()
-    saved, where = _saved_step(folder, step), _device(device)
+    saved, where = _saved_step(folder, step), torch_device(device)
     with process_settings(config.train):
         network = load_network(folder, config, saved)
     placed = move_to_device(network.eval().requires_grad_(False), where)
@@ -157,23 +157,6 @@ def _saved_step(folder: RunFolder, step: int) -> int:
     if -step > len(finished):
         raise UserError(f"The run {folder.path} has {len(finished)} finished steps; step {step} is before the first.")
     return finished[step]
-
-
-def _device(name: str | torch.device) -> torch.device:
-    import torch
-
-    cuda = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if cuda else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise UserError(f"Unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from None
-    if device.type == "cuda" and not (cuda and (device.index or 0) < torch.cuda.device_count()):
-        raise UserError(
-            f"The device {name} is not there: torch sees {torch.cuda.device_count()} GPUs; use device='cpu' or 'auto'."
-        )
-    return device
 
 
 def _reading(config: RunConfig) -> ImageReading:

@@ -43,11 +43,14 @@ class MaskSettings:
     background: int | str | None = None
     resize: bool = False
 
-    def counter(self, classes: ClassList) -> PixelCounter:
-        """Return what counts pairs of masks; 255 is a class where the class list says so."""
+    def ignored(self, classes: ClassList) -> frozenset[int]:
+        """Return the ignored values; 255 is a class where the class list says so and nothing else was asked for."""
         ignored = classes.ignored(self.ignore)
-        if self.ignore == (255,):
-            ignored -= classes.names.keys()
+        return ignored - classes.names.keys() if self.ignore == (255,) else ignored
+
+    def counter(self, classes: ClassList) -> PixelCounter:
+        """Return what counts pairs of masks."""
+        ignored = self.ignored(classes)
         return PixelCounter(classes.recorded(ignored, self.background), ignored, classes.source)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from faircl.auditing import tables
 from faircl.auditing.limits import LimitCheck
 from faircl.fairness.audit import Audit
 from faircl.fairness.difference import Difference
 from faircl.fairness.record import EvaluationRecord
 from faircl.files import write_text
+from faircl.report import audit_tables as tables
 from faircl.tables import Column, Table, show
 
 
@@ -61,7 +61,9 @@ def audit_summary(audit: Audit, checks: Sequence[LimitCheck]) -> str:
         )
     if checks:
         broken = sum(not one.holds for one in checks)
-        text.append(f"{broken} limits are broken" if broken > 1 else "1 limit is broken" if broken else "All limits hold")
+        text.append(
+            f"{broken} limits are broken" if broken > 1 else "1 limit is broken" if broken else "All limits hold"
+        )
     return ". ".join(text) + "."
 
 

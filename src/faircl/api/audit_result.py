@@ -67,7 +67,13 @@ class AuditResult:
         (folder / AUDIT).unlink(missing_ok=True)  # an audit is complete when audit.json is there, which comes last
         save_record(self.record, folder / RECORD)
         write_audit_page(
-            folder / PAGE, self.record, self.audit, title, checks=self.limits, difference=self.difference, notes=self.notes
+            folder / PAGE,
+            self.record,
+            self.audit,
+            title,
+            checks=self.limits,
+            difference=self.difference,
+            notes=self.notes,
         )
         text = json.dumps({"title": title, **self.to_json()}, indent=2, ensure_ascii=False, allow_nan=False)
         write_text(folder / AUDIT, text + "\n")

@@ -19,13 +19,21 @@ NONE = "none"
 def headline_table(audit: Audit, title: str = "") -> Table:
     """One row: mean IoU and spread with their intervals, and the worst class with its own class's interval."""
     worst = audit.worst
-    columns = ("mean IoU", "its interval", "STD", "its interval ", "gap", "error gap", "worst class", "its IoU", "interval of the class")
+    columns = (
+        "mean IoU",
+        "its interval",
+        "STD",
+        "its interval ",
+        "gap",
+        "error gap",
+        "worst class",
+        "its IoU",
+        "interval of the class",
+    )
     row: list[Value] = [audit.miou, _interval(audit.miou_interval), audit.std, _interval(audit.std_interval)]
     row += [audit.gap, audit.error_gap, worst.name if worst else None, worst.iou if worst else None]
     row += [_interval(worst.interval if worst else None)]
-    caption = (
-        f"{audit.images:,} images; percent and percent points; {100 * audit.confidence:g} % intervals over images"
-    )
+    caption = f"{audit.images:,} images; percent and percent points; {100 * audit.confidence:g} % intervals over images"
     return Table([Column(name, 1) for name in columns], [row], title=title, caption=caption)
 
 
@@ -38,7 +46,12 @@ def class_table(audit: Audit) -> Table:
         rows.append([one.name, one.id, iou, _interval(one.interval), one.accuracy, one.error_rate, one.pixels])
         rows[-1] += [one.share / 100, one.images]
     columns = [Column("class"), Column("id", wrap=False), Column("IoU", 1), Column("interval", wrap=False)]
-    columns += [Column("accuracy", 1), Column("error rate", 1, detail=True), Column("pixels"), Column("share", 2, kind="percent")]
+    columns += [
+        Column("accuracy", 1),
+        Column("error rate", 1, detail=True),
+        Column("pixels"),
+        Column("share", 2, kind="percent"),
+    ]
     return Table([*columns, Column("images", detail=True)], rows, title="Classes, the most frequent first")
 
 
