@@ -55,13 +55,12 @@ def audit(
     wanted = _wanted(limits, before)
     listed = read_class_list(classes)
     settings = _settings(ignore, background, resize)
-    folders = [isinstance(one, str | Path) for one in (labels, predictions)]
-    if all(folders):
+    if isinstance(labels, str | Path) and isinstance(predictions, str | Path):
         if ids is not None:
             raise UserError("Names of images (ids) were given with folders, whose files name them; leave them out.")
-        pairs = pair_files(Path(str(labels)), Path(str(predictions)), endings=endings, common=common)
+        pairs = pair_files(Path(labels), Path(predictions), endings=endings, common=common)
         counted = count_files(pairs, listed, settings, reporter or SilentReporter())
-    elif any(folders):
+    elif isinstance(labels, str | Path) or isinstance(predictions, str | Path):
         raise UserError("Labels and predictions must both be folders or both be masks; found one of each.")
     else:
         counted = count_arrays(labels, predictions, listed, settings, ids or ())

@@ -133,6 +133,7 @@ def load(
     trained. ``device`` is auto (a GPU where there is one), cpu, cuda or any other that torch knows. The data that the
     run was trained on are not needed.
     """
+    from faircl.engine.network import move_to_device
     from faircl.engine.reevaluate import load_network
     from faircl.engine.runtime import process_settings
 

@@ -58,9 +58,10 @@ def _matched(rows: Rows, images: Sequence[str]) -> dict[str, str]:
     out = {}
     for id in images:
         short = set(names.get(PurePosixPath(id).name, ()))
-        row = stems.get(id) or (short.pop() if len(short) == 1 else None)
-        if row is not None:
-            out[id] = row
+        if id in stems:
+            out[id] = stems[id]
+        elif len(short) == 1:
+            out[id] = short.pop()
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +41,7 @@ def count_model(
     counter = ImageCounter(_channels(classes, ignored, settings))
     table = _label_table(counter.classes, ignored).to(device)
     given = iter(ids)
-    total = len(loader) if hasattr(loader, "__len__") else 0
+    total = len(loader) if isinstance(loader, Sized) else 0
     with _evaluating(model, device), reporter.task("running the network", total) as task:
         for batch in loader:
             images, masks = _parts(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from faircl.fairness.audit import Audit
@@ -17,24 +18,25 @@ NONE = "none"
 
 
 def headline_table(audit: Audit, title: str = "") -> Table:
-    """One row: mean IoU and spread with their intervals, and the worst class with its own class's interval."""
+    """One row per measure, the mean IoU first; the worst class has its own class's interval."""
     worst = audit.worst
-    columns = (
-        "mean IoU",
-        "its interval",
-        "STD",
-        "its interval ",
-        "gap",
-        "error gap",
-        "worst class",
-        "its IoU",
-        "interval of the class",
-    )
-    row: list[Value] = [audit.miou, _interval(audit.miou_interval), audit.std, _interval(audit.std_interval)]
-    row += [audit.gap, audit.error_gap, worst.name if worst else None, worst.iou if worst else None]
-    row += [_interval(worst.interval if worst else None)]
-    caption = f"{audit.images:,} images; percent and percent points; {100 * audit.confidence:g} % intervals over images"
-    return Table([Column(name, 1) for name in columns], [row], title=title, caption=caption)
+    rows: list[list[Value]] = [
+        ["mean IoU", audit.miou, _interval(audit.miou_interval)],
+        ["STD of class IoUs", audit.std, _interval(audit.std_interval)],
+        ["gap, best minus worst class", audit.gap, None],
+        ["error gap", audit.error_gap, None],
+    ]
+    if worst is not None:
+        rows.append([f"worst class: {worst.name}", worst.iou, _interval(worst.interval)])
+        rows.append([f"mean of the {audit.worst_k} worst", audit.worst_k_mean, None])
+    rows.append(["frequent classes (major)", audit.major_miou, None])
+    rows.append(["other classes (minor)", audit.minor_miou, None])
+    rows.append([f"worst {audit.worst_share:g} % of the images", audit.worst_image_miou, None])
+    if not math.isnan(audit.calibration_error):
+        rows.append(["calibration error", audit.calibration_error, None])
+    columns = [Column("measure"), Column("percent", 1), Column(f"{100 * audit.confidence:g} % interval", wrap=False)]
+    caption = f"{audit.images:,} images; intervals by resampling images"
+    return Table(columns, rows, title=title, caption=caption)
 
 
 def class_table(audit: Audit) -> Table:

@@ -97,16 +97,13 @@ def audit(
     if out is not None:
         check_audit_folder(out)
     shared: dict[str, Any] = {"groups": groups, "limits": limits, "before": before}
-    masks = {"--labels": labels, "--predictions": predictions, "--classes": classes}
+    masks: dict[str, Any] = {"--labels": labels, "--predictions": predictions, "--classes": classes}
     _check_source(run, masks, step)
     if run is not None:
         result = faircl.audit_run(run, step, **shared)
     else:
-        assert labels is not None and predictions is not None and classes is not None
         result = faircl.audit(
-            labels,
-            predictions,
-            classes,
+            *masks.values(),
             ignore=255 if ignore is None else ignore,
             background=background,
             endings=(labels_ending, predictions_ending),
@@ -127,7 +124,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _check_source(run: Path | None, masks: dict[str, Path | None], step: int | None) -> None:
+def _check_source(run: Path | None, masks: dict[str, Any], step: int | None) -> None:
     given = [name for name, path in masks.items() if path is not None]
     missing = [name for name in masks if name not in given]
     if run is not None and given:
