@@ -185,7 +185,12 @@ class EvalConfig(Section):
     )
     batch: Annotated[int, Effect.NONE] = Field(16, ge=1, description="images of one size evaluated together")
     examples: Annotated[int, Effect.EVALUATION] = Field(
-        4, ge=0, description="evaluated images kept with their predictions for the report"
+        4, ge=0, description="evaluated images kept with their predictions for the report, while a run trains"
+    )
+    gallery: Annotated[int, Effect.NONE] = Field(
+        12,
+        ge=0,
+        description="images that the report of a finished run shows: the worst, and those of the worst classes",
     )
 
 

@@ -19,6 +19,7 @@ from faircl.data.sample import SegmentationData
 from faircl.distributed import broadcast_buffers, init_process_group, on_rank_zero, rank
 from faircl.engine.class_table import class_table
 from faircl.engine.data_record import unchanged_data
+from faircl.engine.gallery import write_gallery
 from faircl.engine.header import header
 from faircl.engine.in_step_checkpoints import InStepCheckpoints
 from faircl.engine.in_step_state import begin_again
@@ -175,6 +176,7 @@ class Trainer:
             # A process killed after its last step may have left this to do:
             on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
             on_rank_zero(self.folder.remove_checkpoints)
+            self.write_gallery()
             return
         resumed = load_in_step(start.checkpoint) if start.checkpoint else None
         self.log.records = on_rank_zero(partial(_take_up_records, self.folder, start.step, resumed))
@@ -190,6 +192,7 @@ class Trainer:
             for step in range(start.step, steps):
                 self.reporter.say(f"step {step}: {self.plan.describe_step(step)}")
                 self.run_step(step, resumed if step == start.step else None)
+        self.write_gallery()
         self.log.close()
 
     def run_step(self, step: int, resumed: InStepState | None = None) -> None:
@@ -203,6 +206,11 @@ class Trainer:
         self.log.records.append(record)
         on_rank_zero(partial(write_results, self.folder, self.log.records))
         on_rank_zero(self.folder.remove_checkpoints)
+
+    def write_gallery(self) -> None:
+        """Write the images that the report of the finished run shows, and the report once more."""
+        if on_rank_zero(partial(write_gallery, self.plan, self.folder, self.fabric.device, self.reporter)):
+            on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
 
     def train_step(self, step: int, resumed: InStepState | None = None) -> dict[str, float]:
         """Train one step; return the seconds of preparation and of training, and the images per second."""
