@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from faircl.fairness.rates import Flags
+
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[bool]:
     """Return which of the points (mIoU, spread) lie on the front: no other has a higher mIoU and a lower spread.
@@ -21,4 +23,5 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[bool]:
     as_good = (mean[:, None] >= mean) & (spread[:, None] <= spread)
     better = (mean[:, None] > mean) | (spread[:, None] < spread)
     beaten = (as_good & better).any(axis=0)
-    return [bool(one) for one in ~beaten & ~np.isnan(values).any(axis=1)]
+    known: Flags = ~np.isnan(mean + spread)
+    return [bool(one) for one in ~beaten & known]

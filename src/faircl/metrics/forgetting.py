@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from faircl.fairness.transfer import forgotten
 from faircl.metrics.summary import StepMetrics, mean, nan_to_none
 
 
@@ -42,12 +42,7 @@ def forgetting(steps: Sequence[StepMetrics]) -> Forgetting:
     if not steps:
         raise ValueError("Forgetting needs the metrics of at least one step.")
     now = max(steps, key=lambda s: s.step)
-    best: dict[int, float] = {}
-    for earlier in (s for s in steps if s.step < now.step):
-        for c in earlier.classes:
-            if c.pixels > 0 and c.learned_at <= earlier.step:
-                best[c.id] = max(c.iou, best.get(c.id, -math.inf))
-    lost = [best.get(c.id, math.nan) - c.iou if c.learned_at < now.step else math.nan for c in now.classes]
+    lost = list(forgotten(steps).values())
     return Forgetting(
         classes={c.name: value for c, value in zip(now.classes, lost, strict=True)},
         mean=mean(lost),
