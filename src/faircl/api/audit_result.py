@@ -106,7 +106,7 @@ def open_evaluation(path: str | Path, step: int | None = None) -> EvaluationReco
     files = {int(one.parent.name): one for one in place.glob(f"steps/*/{RECORD}") if one.parent.name.isdecimal()}
     if not files:
         raise UserError(
-            f"{place} has no {RECORD}: it is neither an audit nor a run whose evaluations kept one, as those of earlier "
+            f"{place} has no {RECORD}: neither an audit nor a run whose evaluations kept one, as those of earlier "
             "versions of faircl; give --labels, --predictions and --classes."
         )
     if step is None:
