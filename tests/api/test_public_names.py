@@ -21,6 +21,15 @@ FUNCTIONS = {
         "source, out, *, classes=None, background=None, data=None, root=None, images=None, model=None, settings=None, "
         "reporter=None"
     ),
+    "audit": (
+        "labels, predictions, classes, *, groups=None, ignore=255, background=None, limits=None, before=None, ids=None, "
+        "endings=('', ''), common=False, resize=False, reporter=None"
+    ),
+    "audit_model": (
+        "model, loader, classes, *, device=None, groups=None, ignore=255, background=None, limits=None, before=None, "
+        "ids=None, reporter=None"
+    ),
+    "audit_run": "run, step=None, *, groups=None, limits=None, before=None",
     "compare": "runs, names=None, out=None, *, anyway=False",
     "evaluate": ("run, step=None, root=None, convention=None, images=None, *, data=None, version=None, reporter=None"),
     "drop_classes": "run, names, out=None, *, reporter=None",
@@ -61,6 +70,9 @@ FUNCTIONS = {
     "versions": "run",
 }
 METHODS = {
+    "AuditResult.broken": None,
+    "AuditResult.save": "self, out, title='Audit'",
+    "AuditResult.to_json": "self",
     "Comparison.table": None,
     "Prediction.areas": "self",
     "Prediction.colour_image": "self",
@@ -74,6 +86,7 @@ METHODS = {
     ),
 }
 FIELDS = {
+    "AuditResult": {"audit", "record", "limits", "difference", "notes", "lineage"},
     "Comparison": {"runs", "rows", "notes", "page"},
     "Export": {"path", "to", "step", "classes", "agreement", "pixels", "note"},
     "Prediction": {"mask", "names", "colours", "image", "background", "probabilities", "unknown"},
@@ -82,6 +95,7 @@ FIELDS = {
 OTHERS = {
     *("BACKGROUND", "IGNORE", "UNLABELLED"),
     *(
+        "AuditResult",
         "Comparison",
         "Export",
         "Prediction",

@@ -31,8 +31,8 @@ def test_what_does_not_match_is_said():
     found = read_groups({"c": {"city": 7}, "x": {"city": "Rome"}}, IMAGES)
     assert found.values == {"city": {"c": "7"}}
     assert found.notes == (
-        "the groups leaves out 2 images with no group: ulm/a, ulm/b",
-        "the groups has 1 row with no such image: x",
+        "the groups: 2 images with no group: ulm/a, ulm/b",
+        "the groups: 1 row with no such image: x",
     )
 
 

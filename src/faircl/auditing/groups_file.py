@@ -36,9 +36,9 @@ def read_groups(source: str | Path | Rows, images: Sequence[str]) -> GroupTable:
     notes = []
     if len(found) < len(images):
         missing = [id for id in images if id not in found]
-        notes.append(f"{name} leaves out {describe_missing(missing, 'image', 'no group')}")
+        notes.append(f"{name}: {describe_missing(missing, 'image', 'no group')}")
     if strangers := [row for row in rows if row not in known]:
-        notes.append(f"{name} has {describe_missing(strangers, 'row', 'no such image')}")
+        notes.append(f"{name}: {describe_missing(strangers, 'row', 'no such image')}")
     attributes = dict.fromkeys(attribute for row in known for attribute in rows[row])
     if not attributes:
         raise UserError(f"{name} has no column beside the image; expected {FORMS}.")

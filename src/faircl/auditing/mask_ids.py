@@ -14,7 +14,9 @@ from faircl.data.raster_files import decode_raster
 from faircl.errors import UserError
 from faircl.labels import IGNORE, Mask
 
-_COLOUR_TYPE, _PALETTE = 25, b"\x03"  # place of the colour type in a PNG file, and its value for palettes
+_PNG = slice(1, 4), b"PNG"
+_KIND, _GRAY = slice(24, 26), b"\x08\x00"  # place of a PNG's depth and colour type; 8-bit gray
+_PALETTE = b"\x03"
 
 
 def decode_ids(data: bytes, path: Path, colours: ColourTable | None, listed_in: str) -> Mask:
@@ -23,7 +25,10 @@ def decode_ids(data: bytes, path: Path, colours: ColourTable | None, listed_in: 
     Index and palette files give their stored values. With ``colours``, RGB files and palettes whose used colours all
     are known are read by colour.
     """
-    if data[_COLOUR_TYPE : _COLOUR_TYPE + 1] == _PALETTE and data[1:4] == b"PNG":
+    kind = data[_KIND] if data[_PNG[0]] == _PNG[1] else b""
+    if kind == _GRAY:  # the most common masks, without the copies of `decode_mask_bytes`
+        return np.asarray(decode_raster(data, path, "mask"))
+    if kind.endswith(_PALETTE):
         if colours is not None:
             return _by_palette(data, path, colours)
         if (stored := read_palette_png(data)) is not None:

@@ -53,7 +53,8 @@ def write_audit_page(
 def audit_summary(audit: Audit, checks: Sequence[LimitCheck]) -> str:
     """Return the result in plain sentences."""
     shown = sum(one.pixels > 0 for one in audit.classes)
-    text = [f"Mean IoU {_percent(audit.miou)} over {shown} classes in {audit.images:,} images"]
+    where = f"{_count(shown, 'class', 'classes')} in {_count(audit.images, 'image', 'images')}"
+    text = [f"Mean IoU {_percent(audit.miou)} over {where}"]
     if audit.worst is not None and shown > 1:
         text.append(
             f"Class IoUs spread by a standard deviation of {show(audit.std, 1)} points around that mean; "
@@ -61,9 +62,7 @@ def audit_summary(audit: Audit, checks: Sequence[LimitCheck]) -> str:
         )
     if checks:
         broken = sum(not one.holds for one in checks)
-        text.append(
-            f"{broken} limits are broken" if broken > 1 else "1 limit is broken" if broken else "All limits hold"
-        )
+        text.append(_count(broken, "limit is broken", "limits are broken") if broken else "All limits hold")
     return ". ".join(text) + "."
 
 
@@ -72,6 +71,10 @@ def _limits_table(checks: Sequence[LimitCheck]) -> Table | None:
         return None
     rows = [["holds" if one.holds else "broken", one.limit.replace("_", " "), one.text] for one in checks]
     return Table([Column("limit"), Column("name"), Column("found")], rows)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _percent(value: float) -> str:
