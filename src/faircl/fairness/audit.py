@@ -15,7 +15,7 @@ from faircl.fairness.metadata import Attribute, Groups, image_groups
 from faircl.fairness.plain import plain
 from faircl.fairness.rates import Flags, class_rates, foreground, scored
 from faircl.fairness.record import Counts, EvaluationRecord
-from faircl.fairness.resampling import left_out_ious, resampled_ious, with_mean_and_std
+from faircl.fairness.resampling import resampled
 from faircl.fairness.sizes import SizeStratum, size_strata
 from faircl.fairness.spread import (
     SummedErrors,
@@ -124,11 +124,9 @@ def audit_record(
     counts = record.per_image()
     rates = class_rates(record, counts)
     present, known = rates.present, rates.ious[rates.present]
-    measures = with_mean_and_std(rates.ious, present)
-    drawn = with_mean_and_std(resampled_ious([counts], resamples, seed)[0], present)
-    left = with_mean_and_std(left_out_ious(counts), present)
     shown = (counts.truth > 0).sum(axis=0)
-    sure = intervals(measures, drawn, left, [*shown, *[len(record.images)] * 2], confidence)
+    found = resampled([counts], present, resamples, seed)
+    sure = intervals(found, [*(shown * present), len(record.images), len(record.images)], confidence=confidence)
     overall, calibration = calibration_errors(record)
     by_image = image_means(image_ious(counts, scored(record)), worst_share)
     objects = foreground(record) & present
@@ -157,8 +155,8 @@ def audit_record(
     return Audit(
         images=len(record.images),
         classes=classes,
-        miou=float(measures[-2]),
-        std=float(measures[-1]),
+        miou=float(found.measures[-2]),
+        std=float(found.measures[-1]),
         gap=gap(known),
         error_gap=gap(rates.accuracies[present]),
         miou_interval=sure[-2],

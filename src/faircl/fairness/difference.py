@@ -10,9 +10,8 @@ import numpy as np
 from faircl.errors import UserError
 from faircl.fairness.intervals import CONFIDENCE, RESAMPLES, Interval, intervals
 from faircl.fairness.plain import plain
-from faircl.fairness.rates import Floats, percent
 from faircl.fairness.record import EvaluationRecord, ImageCounts
-from faircl.fairness.resampling import left_out_ious, resampled_ious, with_mean_and_std
+from faircl.fairness.resampling import resampled
 
 
 @dataclass(frozen=True)
@@ -75,14 +74,10 @@ def paired_difference(
     if not columns:
         raise UserError("The two evaluations share no class: compare evaluations of the same data set.")
     sides = [_columns(first, [a for a, _ in columns]), _columns(second, [b for _, b in columns])]
-    ious = [_ious(counts) for counts in sides]
-    present = ~np.isnan(ious[0] + ious[1])
-    was, now = (with_mean_and_std(one, present) for one in ious)
-    drawn = [with_mean_and_std(one, present) for one in resampled_ious(sides, resamples, seed)]
-    left = [with_mean_and_std(left_out_ious(counts), present) for counts in sides]
-    shown = (sides[1].truth > 0).sum(axis=0)
+    shown = np.minimum(*((counts.truth > 0).sum(axis=0) for counts in sides))
+    was, now = (resampled([counts], shown > 0, 0, seed).measures for counts in sides)
     images = [*shown, len(first.images), len(first.images)]
-    found = intervals(now - was, drawn[1] - drawn[0], left[1] - left[0], images, confidence)
+    found = intervals(resampled(sides, shown > 0, resamples, seed), images, confidence=confidence, lowest=-100)
     rows = [(float(a), float(b), float(b - a), one) for a, b, one in zip(was, now, found, strict=True)]
     classes = tuple(
         ClassChange(*row, id=after.classes[b].id, name=after.classes[b].name)
@@ -100,11 +95,6 @@ def _shared_images(before: EvaluationRecord, after: EvaluationRecord) -> tuple[E
             "evaluate both on the same images."
         )
     return before.select([place[after.images[k]] for k in shared]), after.select(shared)
-
-
-def _ious(counts: ImageCounts) -> Floats:
-    hits, truth, predicted = (column.sum(axis=0) for column in counts)
-    return percent(hits, truth + predicted - hits, truth > 0)
 
 
 def _columns(record: EvaluationRecord, chosen: list[int]) -> ImageCounts:

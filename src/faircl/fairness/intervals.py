@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from statistics import NormalDist
+import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from faircl.fairness.rates import Floats
+from faircl.fairness.resampling import Resampled
 
 RESAMPLES, CONFIDENCE = 2000, 0.95
 FEWEST = 5
@@ -24,49 +24,35 @@ class Interval(NamedTuple):
 
 
 def intervals(
-    estimate: Floats, drawn: Floats, left_out: Floats, images: ArrayLike, confidence: float = CONFIDENCE
+    found: Resampled, images: ArrayLike, *, confidence: float = CONFIDENCE, lowest: float = 0.0
 ) -> list[Interval | None]:
-    """Return the interval of each of M measures: bias-corrected and accelerated (BCa), Efron 1987.
+    """Return the interval of each of M measures: m ± q · e, a symmetric studentised bootstrap (bootstrap-t).
 
-    Shapes: estimate (M,), drawn (R, M) in sets of images drawn with replacement, left_out (N, M) in sets that leave one
-    image out, images (M,) the number of images that say something about the measure. The ends are the quantiles
-    Φ(z0 + (z0 + z) / (1 − a (z0 + z))) of the drawn values, z the normal quantiles of the confidence, z0 that of the
-    share of drawn values below the estimate (half of the equal ones counted), and a the skewness
-    Σ d³ / (6 (Σ d²)^1.5) of the values left out, d their differences from their mean. None where fewer than FEWEST
-    images say something, or the estimate is not known.
+    m is the measure, e its standard error, and q the quantile of |m* − m| / e* over drawn sets: the error of every set
+    is estimated from that set, as e is from the images. Ends are cut to [``lowest``, 100]. ``images`` (M,) is how many
+    images say something about each measure; None where fewer than FEWEST do, or the measure is not known.
     """
-    enough = (np.broadcast_to(np.asarray(images), estimate.shape) >= FEWEST) & ~np.isnan(estimate)
-    if not len(drawn) or not enough.any():
-        return [None] * len(estimate)
-    values = np.sort(drawn[:, enough], axis=0)  # NaN last
-    known = (~np.isnan(values)).sum(axis=0)
-    levels = _levels(estimate[enough], values, known, left_out[:, enough], confidence)
-    ends = iter(zip(_quantile(values, known, levels[0]), _quantile(values, known, levels[1]), strict=True))
-    return [Interval(*map(float, next(ends))) if one else None for one in enough]
+    enough = np.broadcast_to(np.asarray(images), found.measures.shape) >= FEWEST
+    enough = enough & ~np.isnan(found.measures) & (len(found.drawn) > 0)
+    reach = found.errors * _quantiles(found, confidence)
+    low, high = np.maximum(found.measures - reach, lowest), np.minimum(found.measures + reach, 100)
+    ends = zip(enough.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [Interval(a, b) if one else None for one, a, b in ends]
 
 
-def _levels(estimate: Floats, values: Floats, known: NDArray[np.int64], left_out: Floats, confidence: float) -> Floats:
-    """Return the shares (2, M) of drawn values below the two ends."""
-    below = ((values < estimate).sum(axis=0) + 0.5 * (values == estimate).sum(axis=0)) / np.maximum(1, known)
-    bias = _each(NormalDist().inv_cdf, np.clip(below, 0.5 / len(values), 1 - 0.5 / len(values)))
-    away = np.nanmean(left_out, axis=0) - left_out
-    square, cube = np.nansum(away**2, axis=0), np.nansum(away**3, axis=0)
-    skew = np.divide(cube, 6 * square**1.5, out=np.zeros_like(cube), where=square > 0)
-    normal = NormalDist().inv_cdf((1 + confidence) / 2)
-    shifted = bias + np.array([[-normal], [normal]])
-    return _each(NormalDist().cdf, bias + shifted / np.maximum(1 - skew * shifted, 1e-6))
+def _quantiles(found: Resampled, confidence: float) -> Floats:
+    """Return the quantile (M,) of |m* − m| / e*: the ⌈confidence · (R + 1)⌉-th smallest of the R known ones.
 
-
-def _quantile(values: Floats, known: NDArray[np.int64], levels: Floats) -> Floats:
-    """Return the quantile of every column's first known values, interpolated linearly."""
-    place = levels * np.maximum(known - 1, 0)
-    low = np.floor(place).astype(np.int64)
-    columns = np.arange(values.shape[1])
-    first, second = values[low, columns], values[np.minimum(low + 1, np.maximum(known - 1, 0)), columns]
-    ends: Floats = first + (place - low) * (second - first)
-    return ends
-
-
-def _each(function: Callable[[float], float], values: Floats) -> Floats:
-    found: Floats = np.vectorize(function, otypes=[np.float64])(values)
-    return found
+    A set without any error that equals the measure counts as 0, one that differs as infinite; where that makes the
+    quantile infinite the interval is as wide as it can be.
+    """
+    away = np.abs(found.drawn - found.measures)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(away == 0, 0, away / found.drawn_errors)
+    known = (~np.isnan(ratios)).sum(axis=0)
+    place = np.minimum(np.ceil(confidence * (known + 1)), known).astype(np.int64) - 1
+    ranked = np.sort(ratios, axis=0)  # NaN last
+    if not len(ranked):
+        return np.full(len(known), math.nan)
+    chosen: Floats = ranked[np.maximum(place, 0), np.arange(len(known))]
+    return chosen

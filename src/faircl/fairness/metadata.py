@@ -12,7 +12,7 @@ from faircl.errors import UserError
 from faircl.fairness.intervals import CONFIDENCE, RESAMPLES, Interval, intervals
 from faircl.fairness.rates import class_rates
 from faircl.fairness.record import EvaluationRecord
-from faircl.fairness.resampling import left_out_ious, resampled_ious, with_mean_and_std
+from faircl.fairness.resampling import resampled
 
 UNKNOWN = "unknown"
 """The value of images that the metadata does not mention."""
@@ -78,18 +78,16 @@ def image_groups(
 def _group(value: str, record: EvaluationRecord, resamples: int, confidence: float, seed: int) -> ImageGroup:
     counts = record.per_image()
     rates = class_rates(record, counts)
-    measures = with_mean_and_std(rates.ious, rates.present)[-2:]
-    drawn = with_mean_and_std(resampled_ious([counts], resamples, seed)[0], rates.present)[:, -2:-1]
-    left = with_mean_and_std(left_out_ious(counts), rates.present)[:, -2:-1]
+    found = resampled([counts], rates.present, resamples, seed)
     worst = int(np.nanargmin(rates.ious)) if rates.present.any() else None
     return ImageGroup(
         value=value,
         images=len(record.images),
-        miou=float(measures[0]),
-        std=float(measures[1]),
+        miou=float(found.measures[-2]),
+        std=float(found.measures[-1]),
         worst=None if worst is None else record.classes[worst].name,
         worst_iou=math.nan if worst is None else float(rates.ious[worst]),
-        miou_interval=intervals(measures[:1], drawn, left, len(record.images), confidence)[0],
+        miou_interval=intervals(found, len(record.images), confidence=confidence)[-2],
     )
 
 
