@@ -4,12 +4,12 @@
     python benchmarks/audit.py --images 200 --rounds 5 --most 1.5 --most-mb 1000
 
 Writes street-like label masks and predictions with wrong borders and wrong regions as 8-bit PNGs into a temporary
-folder. Decoding is what any audit must do: Pillow decodes all files of both folders into arrays, in one thread per core.
-The audit is the whole command, from the start of Python to the JSON, as a process of its own; its memory is the most
-that the process held (resident set). Both take turns, round by round; the best round of each counts, which other work on
-the machine disturbs least. ``--clock cpu`` counts processor time instead, of all threads together: that compares the
-work of both on a machine that is busy with something else. Prints the table, then JSON; exits with 1 where the audit takes more than --most times the
-decoding or more than --most-mb megabytes.
+folder. Decoding is what any audit must do: Pillow decodes all files of both folders into arrays, in one thread per
+core. The audit is the whole command, from the start of Python to the JSON, as a process of its own; its memory is the
+most that the process held (resident set). Both take turns, round by round; the best round of each counts, which other
+work on the machine disturbs least. ``--clock cpu`` counts processor time instead, of all threads together: that
+compares the work of both on a machine that is busy with something else. Prints the table, then JSON; exits with 1 where
+the audit takes more than --most times the decoding or more than --most-mb megabytes.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_folders_that_hold_something_else_are_kept(result, tmp_path, tiny_run):
     for folder in (tmp_path, tmp_path / "notes.txt"):
         with pytest.raises(faircl.UserError, match="holds no audit"):
             result.save(folder)
-    with pytest.raises(faircl.UserError, match="holds no audit|folder of a run"):
+    with pytest.raises(faircl.UserError, match=r"holds no audit|folder of a run"):
         result.save(tiny_run.path)
 
 

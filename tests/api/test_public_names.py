@@ -22,8 +22,8 @@ FUNCTIONS = {
         "reporter=None"
     ),
     "audit": (
-        "labels, predictions, classes, *, groups=None, ignore=255, background=None, limits=None, before=None, ids=None, "
-        "endings=('', ''), common=False, resize=False, reporter=None"
+        "labels, predictions, classes, *, groups=None, ignore=255, background=None, limits=None, before=None, "
+        "ids=None, endings=('', ''), common=False, resize=False, reporter=None"
     ),
     "audit_model": (
         "model, loader, classes, *, device=None, groups=None, ignore=255, background=None, limits=None, before=None, "

@@ -1,5 +1,7 @@
 """Metadata of images: CSV and JSON, names that match in several ways, mistakes."""
 
+import json
+
 import pytest
 
 from faircl.auditing.groups_file import read_groups
@@ -8,13 +10,15 @@ from faircl.errors import UserError
 IMAGES = ("ulm/a", "ulm/b", "c")
 
 
+CSV = "image,city,camera\nulm/a,Ulm,left\nb.png,Ulm,\nc,Bonn,right\n"
+MAPPING = {"ulm/a.jpg": {"city": "Ulm", "camera": "left"}, "b": {"city": "Ulm"}}
+MAPPING["c"] = {"city": "Bonn", "camera": "right"}
+LIST = [{"image": name, **about} for name, about in MAPPING.items()]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
-    [
-        ("g.csv", "image,city,camera\nulm/a,Ulm,left\nb.png,Ulm,\nc,Bonn,right\n"),
-        ("g.json", '{"ulm/a.jpg": {"city": "Ulm", "camera": "left"}, "b": {"city": "Ulm"}, "c": {"city": "Bonn", "camera": "right"}}'),
-        ("g.json", '[{"image": "a", "city": "Ulm", "camera": "left"}, {"image": "ulm/b", "city": "Ulm"}, {"image": "c", "city": "Bonn", "camera": "right"}]'),
-    ],
+    [("g.csv", CSV), ("g.json", json.dumps(MAPPING)), ("g.json", json.dumps(LIST))],
     ids=["csv", "mapping", "list"],
 )
 def test_forms(tmp_path, name, text):
@@ -37,8 +41,10 @@ def test_what_does_not_match_is_said():
 
 
 def test_names_of_two_folders_are_not_mixed_up():
-    found = read_groups({"a": {"city": "?"}, "ulm/a": {"city": "Ulm"}, "bonn/a": {"city": "Bonn"}}, ("bonn/a", "rome/a"))
-    assert found.values == {"city": {"bonn/a": "Bonn"}}
+    found = read_groups(
+        {"a": {"city": "?"}, "ulm/a": {"city": "Ulm"}, "bonn/a": {"city": "Bonn"}}, ("bonn/a", "rome/a")
+    )
+    assert found.values == {"city": {"bonn/a": "bonn/a"}}
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,7 @@ def test_no_limits():
     assert not Limits()
 
 
-@pytest.mark.parametrize(
-    ("name", "found", "sign"), [("min_miou", MEAN, 1), ("max_std", STD, -1), ("max_gap", GAP, -1)]
-)
+@pytest.mark.parametrize(("name", "found", "sign"), [("min_miou", MEAN, 1), ("max_std", STD, -1), ("max_gap", GAP, -1)])
 def test_measures(name, found, sign):
     (held,) = check_limits(AUDIT, read_limits({name: found - sign * 0.01}))
     (broken,) = check_limits(AUDIT, read_limits({name: found + sign * 0.01}))
@@ -57,7 +55,7 @@ def test_a_class_without_pixels_breaks_its_own_limit_only():
 def test_mistakes():
     with pytest.raises(UserError, match="no class 'c7' to hold a limit"):
         checked(min_class_iou={"c7": 1})
-    with pytest.raises(UserError, match="no limit 'max_sdt'. Did you mean 'max_std'"):
+    with pytest.raises(UserError, match=r"no limit 'max_sdt'\. Did you mean 'max_std'"):
         checked(max_sdt=1)
     for wrong in (math.nan, -1, 101, "5", True, math.inf):
         with pytest.raises(UserError, match="The limit max_std is"):

@@ -51,7 +51,7 @@ def test_colours(tmp_path):
     assert decoded(stored(reordered), tmp_path, table) == ids.tolist()
     unknown = palette_image([[2, 0], [1, 2]], [by_id[1], by_id[2], (9, 9, 9)])
     assert decoded(stored(unknown), tmp_path, table) == [[2, 0], [1, 2]]
-    with pytest.raises(UserError, match="no class has that colour in classes.txt"):
+    with pytest.raises(UserError, match=r"no class has that colour in classes\.txt"):
         decoded(stored(Image.fromarray(painted + 1)), tmp_path, table)
 
 

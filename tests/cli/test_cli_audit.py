@@ -76,7 +76,7 @@ def test_tables(audit):
         (["--max-std", "0.1"], 1),
         (["--max-gap", "0.1", "--min-miou", "99"], 2),
         (["--min-class-iou", "99"], 5),
-        (["--min-class-iou", "=cmd, \"x\" 🚲=99", "--min-class-iou", "1"], 1),
+        (["--min-class-iou", '=cmd, "x" 🚲=99', "--min-class-iou", "1"], 1),
         (["--max-std", "90", "--min-miou", "1", "--min-class-iou", "1"], 0),
     ],
 )

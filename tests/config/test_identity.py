@@ -33,6 +33,7 @@ def test_the_marks():
         *(f"train.{key}" for key in ("workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing")),
         "train.checkpoint_minutes",
         "eval.batch",
+        "eval.gallery",
         "data.root",
         "data.digest",
     }

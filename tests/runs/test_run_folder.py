@@ -26,11 +26,15 @@ CONTRACT = {"step", "miou", "std", "gap", "error_gap", "worst", "classes"}
 
 def test_every_file_of_the_issue_is_there(tiny_run):
     root = tiny_run.path
-    step = ["model.safetensors", "model.json", "method.safetensors", "method.json", "examples/0.png", "examples/1.png"]
+    step = ["model.safetensors", "model.json", "method.safetensors", "method.json", "evaluation.npz"]
+    step += ["examples/0.png", "examples/1.png"]
     expected = {"config.yaml", "environment.json", "scenario.json", "data.json", "train.log", ".lock"}
     expected |= {"metrics.jsonl", "metrics.csv", "report.html", "steps/00/SHA256SUMS", "steps/01/SHA256SUMS"}
     expected |= {f"steps/{number}/{name}" for number in ("00", "01") for name in step}
     expected |= {f"examples/{k}.{kind}.png" for k in (0, 1) for kind in ("image", "truth")}
+    expected |= {"gallery/gallery.json", "gallery/SHA256SUMS"}
+    kinds = ("image", "truth", "step00", "step01")
+    expected |= {f"gallery/{k}.{kind}.png" for k in range(8) for kind in kinds}  # there are eight test images
     found = {file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()}
     assert found == expected  # and nothing half-written beside them
 
@@ -227,7 +231,7 @@ def test_a_run_is_another_run_unless_only_its_speed_differs(section, tiny_run):
         assert changed != part
         candidate = config.model_copy(update={section: changed})
         speed = ("workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing", "checkpoint_minutes")
-        if key in speed or (section, key) == ("eval", "batch"):
+        if key in speed or (section == "eval" and key in ("batch", "gallery")):
             tiny_run.check_free(candidate, resume=True)
             continue
         with pytest.raises(UserError, match="was begun with"):

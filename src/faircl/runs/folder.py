@@ -2,7 +2,8 @@
 
     config.yaml environment.json scenario.json data.json metrics.jsonl metrics.csv report.html train.log
     examples/0.image.png 0.truth.png …
-    steps/00/model.safetensors model.json method.safetensors method.json examples/0.png … SHA256SUMS
+    steps/00/model.safetensors model.json method.safetensors method.json evaluation.npz examples/0.png … SHA256SUMS
+    gallery/…                    once all steps are finished (`faircl.runs.gallery`)
     checkpoints/01-00000420/…    while step 1 trains (`faircl.runs.in_step`)
 
 Files and steps appear only when they are complete and on the disk (`faircl.files`); train.log and, while a step trains,

@@ -201,6 +201,16 @@ def _fail(*args, **kwargs):
 
 
 @pytest.mark.slow
+def test_a_damaged_model_is_found_before_anything_is_announced(run, streets):
+    with (run / "steps/01/method.safetensors").open("ab") as file:
+        file.write(b"more")
+    reporter = Silent()
+    with pytest.raises(UserError, match=r"method\.safetensors is missing or damaged"):
+        add(run, streets["van"], reporter=reporter)
+    assert reporter.said == []
+    assert not (run / "versions").exists()
+
+
 def test_sources_that_label_different_classes_come_one_after_the_other(run, streets, tmp_path):
     both = street_folder(tmp_path / "both", ("van", "fence"), seed=9)
     for index, path in enumerate(sorted((both / "masks" / "train").glob("*.png"))):

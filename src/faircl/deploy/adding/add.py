@@ -33,7 +33,7 @@ from faircl.metrics.summary import nan_to_none
 from faircl.models.segmenter import Segmenter
 from faircl.parallel import launched_world_size
 from faircl.progress import Reporter
-from faircl.runs.checkpoint import save_step
+from faircl.runs.checkpoint import STEP_FILES, check_whole, save_step
 from faircl.runs.folder import RunFolder
 from faircl.runs.reading import DATA
 from faircl.runs.versions import Version, VersionChain, copy_run
@@ -116,6 +116,7 @@ def prepare(chain: VersionChain, request: Request, reporter: Reporter) -> Additi
     """Open and check all that an added step needs; a UserError where something is missing."""
     parent = chain.current()
     base = Base.open(RunFolder(chain.folder(parent)))
+    check_whole(base.folder.step_path(base.step), STEP_FILES)
     check_settings(base, request.settings)
     new = open_new_images(base.known, request, reporter)
     holdout = None if request.holdout is None else open_holdout(base.known, new.matching, request, reporter)
