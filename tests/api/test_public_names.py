@@ -166,7 +166,7 @@ def test_help_is_a_page_to_read():
     page = pydoc.plain(pydoc.render_doc(faircl))
     assert page.index("faircl.train(") < page.index("PACKAGE CONTENTS") < page.index("FUNCTIONS")
     assert "private and may change" in page
-    assert len(page.splitlines()) < 550
+    assert len(page.splitlines()) < 650
     assert max(map(len, faircl.__doc__.splitlines())) <= 120
 
 

@@ -44,7 +44,7 @@ def test_names_of_two_folders_are_not_mixed_up():
     found = read_groups(
         {"a": {"city": "?"}, "ulm/a": {"city": "Ulm"}, "bonn/a": {"city": "Bonn"}}, ("bonn/a", "rome/a")
     )
-    assert found.values == {"city": {"bonn/a": "bonn/a"}}
+    assert found.values == {"city": {"bonn/a": "Bonn"}}
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def audit_model(
     `audit`.
     """
     from faircl.devices import torch_device
-    from faircl.engine.model_record import count_model
+    from faircl.deploy.model_record import count_model
 
     wanted = _wanted(limits, before)
     listed = read_class_list(classes)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from faircl.auditing.class_list import read_class_list
 from faircl.auditing.mask_record import MaskSettings, count_arrays
-from faircl.engine.model_record import count_model
+from faircl.deploy.model_record import count_model
 from faircl.errors import UserError
 from faircl.progress import SilentReporter
 
