@@ -79,16 +79,22 @@ def _jackknife(sides: Sequence[_Side], known: Flags) -> Floats:
 
     What is left is the total minus the image's row. Sets without a class say nothing about it.
     """
-    left = []
-    for side in sides:
-        hits, union, shown = (column.sum(axis=0) - column for column in side)
-        ious = percent(hits, union, shown > 0)
-        left.append(np.concatenate([ious, *_mean_and_spread(ious, known)], axis=1))
-    values = left[1] - left[0] if len(left) == 2 else left[0]
+    images, classes = sides[0].hits.shape
+    totals = [_Side(*(column.sum(axis=0) for column in side)) for side in sides]
+    values = np.empty((images, classes + 2))
+    chunk = max(1, _CELLS // max(1, classes))
+    for start in range(0, images, chunk):
+        rows = slice(start, start + chunk)
+        left = []
+        for side, total in zip(sides, totals, strict=True):
+            shown = total.shown - side.shown[rows]
+            ious = percent(total.hits - side.hits[rows], total.union - side.union[rows], shown > 0)
+            left.append(np.concatenate([ious, *_mean_and_spread(ious, known)], axis=1))
+        values[rows] = left[1] - left[0] if len(left) == 2 else left[0]
     there = ~np.isnan(values)
     mean = np.where(there, values, 0).sum(axis=0) / np.maximum(1, there.sum(axis=0))
     squares = (np.where(there, values - mean, 0) ** 2).sum(axis=0)
-    errors: Floats = np.sqrt((len(values) - 1) / max(1, len(values)) * squares)
+    errors: Floats = np.sqrt((images - 1) / max(1, images) * squares)
     return errors
 
 

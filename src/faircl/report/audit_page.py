@@ -70,7 +70,7 @@ def _limits_table(checks: Sequence[LimitCheck]) -> Table | None:
     if not checks:
         return None
     rows = [["holds" if one.holds else "broken", one.limit.replace("_", " "), one.text] for one in checks]
-    return Table([Column("limit"), Column("name"), Column("found")], rows)
+    return Table([Column("state"), Column("limit"), Column("found")], rows)
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -69,7 +69,13 @@ def difference_table(difference: Difference) -> Table:
     rows: list[list[Value]] = [
         [name, one.before, one.after, one.difference, _interval(one.interval)] for name, one in changes
     ]
-    columns = [Column(""), Column("before", 1), Column("after", 1), Column("change", 1), Column("interval", wrap=False)]
+    columns = [
+        Column("measure"),
+        Column("before", 1),
+        Column("after", 1),
+        Column("change", 1),
+        Column("interval", wrap=False),
+    ]
     caption = f"{difference.images:,} images of both; {100 * difference.confidence:g} % intervals, paired over images"
     return Table(columns, rows, title="Against the earlier audit", caption=caption)
 
