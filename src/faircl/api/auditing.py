@@ -87,8 +87,8 @@ def audit_model(
     masks (B, H, W). Channel k is the k-th class. ``device`` is by default that of the model. All else is as in
     `audit`.
     """
-    from faircl.devices import torch_device
     from faircl.deploy.model_record import count_model
+    from faircl.devices import torch_device
 
     wanted = _wanted(limits, before)
     listed = read_class_list(classes)
