@@ -23,6 +23,7 @@ Run
     audit               how any model's masks treat every class; returns an AuditResult
     audit_model         the same of any torch model on a loader
     audit_run           the same of a run, from its saved evaluation
+    gradient_norms      how much every class pulls at a network, with and without fairness terms
     load                load a step's network; returns a Predictor
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     adopt               make a network that was trained elsewhere the first step of a run
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     from faircl.api.editing import merge_classes as merge_classes
     from faircl.api.editing import rename_classes as rename_classes
     from faircl.api.exporting import export as export
+    from faircl.api.gradients import gradient_norms as gradient_norms
     from faircl.api.opening import open_data as open_data
     from faircl.api.opening import open_run as open_run
     from faircl.api.opening import open_scenario as open_scenario
@@ -174,6 +176,7 @@ _HOMES = {
     "faircl.api.configuring": ("load_config",),
     "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),
     "faircl.api.exporting": ("export",),
+    "faircl.api.gradients": ("gradient_norms",),
     "faircl.api.opening": ("open_data", "open_run", "open_scenario"),
     "faircl.api.predicting": ("Predictor", "load"),
     "faircl.api.predicting_files": ("predict",),

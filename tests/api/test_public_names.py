@@ -36,6 +36,7 @@ FUNCTIONS = {
     "export": "run, to, out, step=-1, *, opset=None, version=None, reporter=None",
     "global_mean": "total, count",
     "global_sum": "value",
+    "gradient_norms": "run, step=-1, images=50, root=None, *, reporter=None",
     "list_methods": "",
     "list_networks": "",
     "list_readers": "",

@@ -34,6 +34,7 @@ OPTIONS = {
     "doctor": "--json",
     "eval": "--convention --data --format --images --json --root --step --version -d",
     "export": "--json --opset --out --step --to --version -o",
+    "gradients": "--format --images --json --root --step",
     "methods": "--format --json",
     "models": "--format --json",
     "predict": "--batch --device --flip --format --half --json --no-overlay --out --overlap --overlay --probabilities "

@@ -194,6 +194,14 @@ class Method(nn.Module):
         loss = upsampled_binary_cross_entropy if self.balance is None else self.balance.binary_cross_entropy
         return loss(logits, targets)
 
+    def fair_segmentation(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the segmentation loss of plain labels with what acts on classes: weights, offsets, balanced losses.
+
+        What a method does about unlabelled pixels is not in it; ``faircl gradients`` compares it with the plain loss.
+        """
+        loss = self.binary_cross_entropy if self.needs.sigmoid else self.cross_entropy
+        return loss(logits, targets)
+
     def measures(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return named numbers to record beside the terms, not to minimise; no gradient flows here.
 

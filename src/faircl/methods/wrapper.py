@@ -113,6 +113,10 @@ class Wrapper(Method):
         """Return the inner method's terms."""
         return self.inner.losses(batch, out, old, targets)
 
+    def fair_segmentation(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the inner method's segmentation loss of plain labels."""
+        return self.inner.fair_segmentation(logits, targets)
+
     def measures(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return the inner method's measures."""
         return self.inner.measures(batch, out, old, targets)

@@ -14,20 +14,14 @@ from torch import Tensor
 from faircl.distributed import global_mean, global_sum
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
 from faircl.loading.batch import Batch, SoftTargets
-from faircl.losses import (
-    cluster_loss,
-    consistency_loss,
-    importance_weights,
-    kl_from_uniform,
-    literal_class_loss,
-    logit_offset,
-)
+from faircl.losses import cluster_loss, consistency_loss
 from faircl.losses.replay import replay_loss
 from faircl.losses.soft_cross_entropy import marked_pixels, soft_cross_entropy_sum
 from faircl.methods.assignment import Assignment, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, Needs, ScannedBatch, StepContext, Terms
 from faircl.methods.faircl.bound import both_sides
 from faircl.methods.faircl.class_distribution import ClassDistribution
+from faircl.methods.faircl.class_term import class_distance, predicted_term, weight_and_offset
 from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
 from faircl.methods.faircl.step_labels import StepLabels
@@ -112,22 +106,14 @@ class FairCL(Method):
         return terms
 
     def _segmentation(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
-        """L_seg, cross-entropy, together with the two readings of L_class that change it.
-
-        ``importance``: λ·(w_y − 1)·CE added to CE is CE weighted by 1 + λ·(w_y − 1).
-        ``adjust``: −λ·log(q/p) is added to the logits.
-        """
+        """L_seg, cross-entropy, together with the two readings of L_class that change it."""
         c = self.config
-        weight = offset = pixel_weight = None
-        share = self.distribution.normalised()
-        if c.lambda_class > 0 and c.fairness == "importance":
-            weight = 1 + c.lambda_class * (importance_weights(share, c.gamma, c.clip) - 1)
-            if c.cap_assigned and self.hides_classes:
-                assigned = (batch.labels == self.unlabelled_label) & (targets != IGNORE)
-                over = weight.clamp_min(1)[targets.where(assigned, 0)]
-                pixel_weight = torch.where(assigned, 1 / over, 1.0)
-        elif c.lambda_class > 0 and c.fairness == "adjust":
-            offset = logit_offset(share, c.lambda_class)
+        weight, offset = weight_and_offset(c, self.distribution.normalised())
+        pixel_weight = None
+        if weight is not None and c.cap_assigned and self.hides_classes:
+            assigned = (batch.labels == self.unlabelled_label) & (targets != IGNORE)
+            over = weight.clamp_min(1)[targets.where(assigned, 0)]
+            pixel_weight = torch.where(assigned, 1 / over, 1.0)
         if len(self.protection) > 0:
             offset = self.protection if offset is None else offset + self.protection
         grouped = self.old_classes if c.unlabelled == "unbiased" and self.unlabelled_label != UNLABELLED else 0
@@ -135,6 +121,12 @@ class FairCL(Method):
             out.logits, targets, class_weight=weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
         )
         return self._with_soft_labels(loss, batch, out.logits, targets, weight) if self._has_soft_labels() else loss
+
+    def fair_segmentation(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """L_seg of plain labels together with λ_class·L_class, whichever its reading."""
+        weight, offset = weight_and_offset(self.config, self.distribution.normalised())
+        loss = self.cross_entropy(logits, targets, class_weight=weight, offset=offset)
+        return loss + predicted_term(self.config, logits, targets)
 
     def _has_soft_labels(self) -> bool:
         return self.config.unlabelled == "soft" and self.hides_classes
@@ -184,8 +176,7 @@ class FairCL(Method):
         """L_class in the two readings of the predicted class distribution p̂; 0 for a batch without a valid pixel."""
         counted = self._counted(batch, targets)
         histogram, seen = self.distribution.histogram(out.logits, counted, self.config.histogram_momentum)
-        loss = (kl_from_uniform if self.config.fairness == "kl" else literal_class_loss)(histogram)
-        return loss * seen
+        return class_distance(self.config, histogram) * seen
 
     def _counted(self, batch: Batch, targets: Tensor) -> Tensor:
         """Return labels (B, H, W) that are IGNORE where p̂ does not count: pixels with a soft label do."""
