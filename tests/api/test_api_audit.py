@@ -53,8 +53,12 @@ def test_folders_that_hold_something_else_are_kept(result, tmp_path, tiny_run):
     for folder in (tmp_path, tmp_path / "notes.txt"):
         with pytest.raises(faircl.UserError, match="holds no audit"):
             result.save(folder)
-    with pytest.raises(faircl.UserError, match=r"holds no audit|folder of a run"):
-        result.save(tiny_run.path)
+    for folder in (tiny_run.path, tiny_run.path / "steps/00"):
+        with pytest.raises(faircl.UserError, match="holds no audit"):
+            result.save(folder)
+    (tmp_path / "stopped").mkdir()
+    (tmp_path / "stopped/evaluation.npz").touch()  # a save that was interrupted
+    assert (result.save(tmp_path / "stopped") / "audit.json").is_file()
 
 
 def test_groups(masks, result):
@@ -81,6 +85,11 @@ def test_limits_and_an_earlier_audit(masks, result, tmp_path):
     assert found.difference.miou.difference == pytest.approx(found.audit.miou - result.audit.miou)
     again = faircl.audit_run(tmp_path / "audit", before=result, limits={"max_drop": 0})
     assert again.broken == ()
+    assert again.notes == ()
+    renamed = faircl.audit(
+        masks[0].values(), masks[1].values(), [*NAMES[:4], "plate"], ids=list(masks[0]), before=result
+    )
+    assert renamed.notes == ("id 4 is 'plate' here and 'sign' in the earlier audit; classes are compared by id",)
 
 
 def test_a_run_is_audited_from_its_record(tiny_run):

@@ -81,17 +81,13 @@ class AuditResult:
 
 
 def check_audit_folder(folder: Path) -> None:
-    """Raise a UserError if a folder holds something else than an audit."""
+    """Raise a UserError if a folder holds something else than an audit, or the rest of one that was interrupted."""
     try:
-        taken = folder.exists() and (
-            not folder.is_dir() or (any(folder.iterdir()) and not any((folder / n).is_file() for n in (AUDIT, RECORD)))
-        )
+        found = {path.name for path in folder.iterdir()} if folder.is_dir() else {""} if folder.exists() else set()
     except OSError as error:
         raise UserError(f"Cannot look at the output {folder}: {error.strerror}; choose another with --out.") from None
-    if taken:
+    if AUDIT not in found and not found <= {RECORD, PAGE}:
         raise UserError(f"Output {folder} is there already and holds no audit; choose a new folder with --out.")
-    if folder.is_dir() and (folder / "steps").is_dir():
-        raise UserError(f"Output {folder} is the folder of a run; choose another with --out.")
 
 
 def open_evaluation(path: str | Path, step: int | None = None) -> EvaluationRecord:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Ignored = int | str | Sequence[int | str]
 GivenLimits = Limits | Mapping[str, Any] | None
-Earlier = str | Path | AuditResult | None
-"""An earlier audit: its folder, its evaluation.npz, the folder of a run, or the result itself."""
+Earlier = RunSource | AuditResult | None
+"""An earlier audit: its folder, its evaluation.npz or the result itself; or a run."""
 
 
 def audit(
@@ -130,7 +130,7 @@ def _wanted(limits: GivenLimits, before: Earlier) -> _Wanted:
         raise UserError("The limit max_drop needs an earlier audit to compare with; give one with --before.")
     if before is None or isinstance(before, AuditResult):
         return _Wanted(wanted, None if before is None else before.record)
-    return _Wanted(wanted, open_evaluation(before))
+    return _Wanted(wanted, open_evaluation(folder_path(before)))
 
 
 def _result(counted: Counted, groups: str | Path | Rows | None, wanted: _Wanted) -> AuditResult:
@@ -141,8 +141,18 @@ def _result(counted: Counted, groups: str | Path | Rows | None, wanted: _Wanted)
     difference = None if wanted.earlier is None else paired_difference(wanted.earlier, record)
     if difference is not None and wanted.limits.max_drop is not None:
         checks += check_drops(difference, wanted.limits.max_drop)
-    more = () if table is None else table.notes
+    more = (*(() if table is None else table.notes), *_renamed(wanted.earlier, record))
     return AuditResult(found, record, tuple(checks), difference, (*notes, *more), lineage)
+
+
+def _renamed(earlier: EvaluationRecord | None, record: EvaluationRecord) -> list[str]:
+    """Say which classes had another name in the earlier audit; classes are compared by id."""
+    names = {} if earlier is None else {one.id: one.name for one in earlier.classes}
+    return [
+        f"id {one.id} is '{one.name}' here and '{names[one.id]}' in the earlier audit; classes are compared by id"
+        for one in record.classes
+        if names.get(one.id, one.name) != one.name
+    ]
 
 
 def _settings(ignore: Ignored, background: int | str | None, resize: bool) -> MaskSettings:

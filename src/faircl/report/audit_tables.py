@@ -65,7 +65,8 @@ def group_tables(audit: Audit) -> list[Table]:
 def difference_table(difference: Difference) -> Table:
     """One row for the mean IoU, the STD and every class: before, after, what was gained; the largest loss first."""
     changes: list[tuple[str, Any]] = [("mean IoU", difference.miou), ("STD", difference.std)]
-    changes += sorted(((c.name, c) for c in difference.classes), key=lambda item: item[1].difference)
+    known = [(c.name, c) for c in difference.classes if not math.isnan(c.difference)]
+    changes += sorted(known, key=lambda item: item[1].difference)
     rows: list[list[Value]] = [
         [name, one.before, one.after, one.difference, _interval(one.interval)] for name, one in changes
     ]
@@ -100,7 +101,7 @@ def confusion_table(record: EvaluationRecord) -> Table | None:
 def _group_table(attribute: Any) -> Table:
     rows: list[list[Value]] = [
         [one.value, one.images, one.miou, _interval(one.miou_interval), one.std, one.worst, one.worst_iou]
-        for one in sorted(attribute.groups, key=lambda group: group.miou)
+        for one in sorted(attribute.groups, key=lambda group: (math.isnan(group.miou), group.miou))
     ]
     columns = [Column(attribute.name), Column("images"), Column("mean IoU", 1), Column("interval", wrap=False)]
     columns += [Column("STD", 1), Column("worst class"), Column("its IoU", 1)]
