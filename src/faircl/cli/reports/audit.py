@@ -22,7 +22,7 @@ Points = float | None
 
 def audit(
     run: Annotated[
-        Folder, typer.Argument(metavar="[RUN]", help="A run of faircl, or an earlier audit, instead of masks.")
+        Folder, typer.Argument(metavar="RUN", help="A run of faircl, or an earlier audit, instead of masks.")
     ] = None,
     labels: Annotated[Folder, typer.Option(help="Folder of label masks.", rich_help_panel=_MASKS)] = None,
     predictions: Annotated[
