@@ -23,7 +23,16 @@ INK, PALE, LINE = "#1f2933", "#e8eef5", "#8a99a8"
 
 COLUMNS = {"data": 2.5, "readers": 1.6, "scenario": 3.4, "integrity": 0.7, "config": 2.5, "loading": 2.9}
 COLUMNS |= {"kernels": 6.2, "losses": 6.6, "models": 5.0, "methods": 5.0, "acceleration": 6.6}
-COLUMNS |= {"metrics": 9.0, "runs": 8.2, "report": 8.2, "engine": 5.0, "api": 3.6, "bench": 6.4, "cli": 5.0}
+COLUMNS |= {
+    "metrics": 9.0,
+    "runs": 8.2,
+    "report": 8.2,
+    "engine": 5.0,
+    "api": 3.6,
+    "serving": 2.2,
+    "bench": 6.4,
+    "cli": 5.0,
+}
 """Where a package is drawn, from left to right; others are spread over their row."""
 WALK = [
     # title, what happens, where

@@ -20,6 +20,7 @@ FORBIDDEN = {
     "deploy": {"api", "bench", "cli"},
     "report": {"engine", "bench", "cli"},
     "engine.evaluate": {"losses"},
+    "serving": {"api", "bench", "cli", "deploy"},
     "engine": {"bench", "deploy", "api", "cli"},
 }
 """A package or module, and the packages that it must not import."""

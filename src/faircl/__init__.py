@@ -19,6 +19,7 @@ Run
     train               train all steps of a recipe, a YAML file or a RunConfig
     resume              continue a run that was stopped
     evaluate            evaluate the saved networks of a run again
+    write_report        write the page of a run, one HTML file; returns its path
     compare             put runs side by side; returns a Comparison
     audit               how any model's masks treat every class; returns an AuditResult
     audit_model         the same of any torch model on a loader
@@ -28,6 +29,7 @@ Run
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     adopt               make a network that was trained elsewhere the first step of a run
     predict             segment image files into a folder: masks, overlays, areas of all classes
+    serve               show a local page that segments images and compares steps and versions
     load_config         read a recipe or YAML file with changed settings; returns a RunConfig
 
 Add classes to a trained model
@@ -122,9 +124,11 @@ if TYPE_CHECKING:
     from faircl.api.registering import register_method as register_method
     from faircl.api.registering import register_network as register_network
     from faircl.api.registering import register_reader as register_reader
+    from faircl.api.reporting import write_report as write_report
     from faircl.api.running import evaluate as evaluate
     from faircl.api.running import resume as resume
     from faircl.api.running import train as train
+    from faircl.api.serving import serve as serve
     from faircl.api.suggesting import suggest_labels as suggest_labels
     from faircl.config.components import MethodConfig as MethodConfig
     from faircl.config.components import ModelConfig as ModelConfig
@@ -190,7 +194,9 @@ _HOMES = {
         "register_network",
         "register_reader",
     ),
+    "faircl.api.reporting": ("write_report",),
     "faircl.api.running": ("evaluate", "resume", "train"),
+    "faircl.api.serving": ("serve",),
     "faircl.api.suggesting": ("suggest_labels",),
     "faircl.config.components": ("MethodConfig", "ModelConfig"),
     "faircl.config.run": ("RunConfig",),

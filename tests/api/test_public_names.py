@@ -59,6 +59,10 @@ FUNCTIONS = {
     "register_reader": "name, cls",
     "rename_classes": "run, names, out=None, *, reporter=None",
     "resume": "run, settings=None, *, reporter=None",
+    "serve": (
+        "run, *, host='127.0.0.1', port=8765, device='auto', max_bytes=20000000, max_pixels=25000000, "
+        "open_browser=False, reporter=None"
+    ),
     "suggest_labels": (
         "run, images, out, *, data=None, root=None, to='folder', min_confidence=0.0, version=None, device='auto', "
         "reporter=None"
@@ -69,6 +73,7 @@ FUNCTIONS = {
         "logits, target, *, class_weight=None, offset=None, pixel_weight=None, grouped=0, focal=0.0"
     ),
     "versions": "run",
+    "write_report": "run, out=None, *, step=None, version=None",
 }
 METHODS = {
     "AuditResult.broken": None,

@@ -40,18 +40,28 @@ OPTIONS = {
     "predict": "--batch --device --flip --format --half --json --no-overlay --out --overlap --overlay --probabilities "
     "--resume --skip-broken --step --tile --unknown --unknown-score --version -o",
     "recipes": "--data --format --json --method -d -m",
+    "report": "--json --open --out --step --version -o",
     "scenario show": "--cache --convention --data --format --joint --json --no-cache --order --protocol --root --set "
     "--setting --task -d -r -t",
+    "serve": "--device --host --max-bytes --max-pixels --open --port",
     "suggest": "--data --device --json --min-confidence --out --root --to --version -d -o -r",
-    "train": "--batch --device --epochs --fit --format --json --lr --method --model --out --resume --root --seed --set "
-    "--task --workers -m -o -r -t",
+    "train": "--batch --device --epochs --fit --format --json --logger --lr --method --model --out --resume --root "
+    "--seed --set --task --workers -m -o -r -t",
     "versions list": "--format --json",
     "versions show": "--format --json",
     "versions undo": "--json",
 }
-NO_TABLE = {"config show", "data prepare", "data synth", "doctor", "export", "suggest", "versions undo"} | {
-    f"classes {verb}" for verb in ("drop", "merge", "rename")
-}
+NO_TABLE = {
+    "config show",
+    "data prepare",
+    "data synth",
+    "doctor",
+    "export",
+    "report",
+    "serve",
+    "suggest",
+    "versions undo",
+} | {f"classes {verb}" for verb in ("drop", "merge", "rename")}
 
 
 def commands(group, path=()):

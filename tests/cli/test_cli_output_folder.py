@@ -74,10 +74,10 @@ def test_a_diverging_run_keeps_its_folder_for_resuming(cli, out, tiny_flags):
     ("words", "settings"),
     [
         ("model.width", ["model.norm=group", "model.width=6"]),
-        ("pip install 'faircl[logging]'", ["train.tensorboard=true"]),
+        ("pip install 'faircl[tensorboard]'", ["train.loggers=[tensorboard]"]),
         ("cannot train on batches of 1 windows of 8x8", ["train.batch=1", "train.crop=8"]),
     ],
 )
 def test_what_cannot_be_built_is_refused_before_the_folder_is_made(train, words, settings, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     train(words, *settings)

@@ -30,7 +30,7 @@ def tree(*settings):
 
 def test_the_marks():
     assert marked(Effect.NONE) == {
-        *(f"train.{key}" for key in ("workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing")),
+        *(f"train.{key}" for key in ("workers", "cache", "graphs", "log_every", "loggers", "checkpointing")),
         "train.checkpoint_minutes",
         "eval.batch",
         "eval.gallery",

@@ -7,6 +7,7 @@ from faircl.config import renamed
 from faircl.config.renamed import Renamed, with_new_keys
 from faircl.config.run import load_config, parse_config
 from faircl.errors import RenamedSetting, UserError
+from faircl.runs.folder import RunFolder
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +82,45 @@ def test_the_command_line_says_it_in_one_line(cli):
         "faircl: note: setting train.passes is now called train.epochs; the next version will refuse train.passes\n"
     )
     assert yaml.safe_load(result.out)["train"]["epochs"] == 7
+
+
+# ---- of today's table
+
+
+@pytest.fixture
+def todays_names(monkeypatch, old_names):
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("old", "new"), [("true", ("tensorboard",)), ("false", ())])
+def test_tensorboard_is_one_of_the_loggers(todays_names, old, new):
+    with pytest.warns(RenamedSetting, match=r"train\.tensorboard is now called train\.loggers"):
+        config = load_config("demo", [f"train.tensorboard={old}"])
+    assert config.train.loggers == new
+
+
+def test_saved_runs_with_the_setting_tensorboard_are_read(todays_names, tmp_path, recwarn):
+    tree = load_config("demo").model_dump(mode="json")
+    del tree["train"]["loggers"]
+    tree["train"]["tensorboard"] = True
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
+    assert RunFolder(tmp_path).config().train.loggers == ("tensorboard",)
+    assert not [one for one in recwarn if one.category is RenamedSetting]
+
+
+def test_a_wrong_value_is_one_of_the_new_setting(todays_names):
+    with pytest.warns(RenamedSetting), pytest.raises(UserError, match=r"train\.loggers"):
+        load_config("demo", ["train.tensorboard={a: 1}"])
+
+
+@pytest.mark.parametrize(
+    ("given", "loggers"), [("wandb", ("wandb",)), ("[mlflow, wandb, mlflow]", ("mlflow", "wandb")), ("[]", ())]
+)
+def test_loggers_are_a_name_or_a_list(given, loggers):
+    assert load_config("demo", [f"train.loggers={given}"]).train.loggers == loggers
+
+
+@pytest.mark.parametrize("given", ["[wand]", "comet", "[[wandb]]", "3", "{a: 1}", "null"])
+def test_other_loggers_are_refused(given):
+    with pytest.raises(UserError, match=r"Setting train\.loggers"):
+        load_config("demo", [f"train.loggers={given}"])

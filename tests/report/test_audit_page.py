@@ -63,5 +63,5 @@ def test_page(tmp_path, title):
         assert escaped not in text
     for shown in ("Limits", "Measures", "Before and after", "Every class", "Images by", "Where the pixels", "Notes"):
         assert shown in text
-    assert "http" not in text
+    assert "://" not in text
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]

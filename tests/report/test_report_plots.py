@@ -21,7 +21,6 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def svgs(run):
     return {
-        "bars": plots.class_iou_bars(run.final),
         "steps": plots.miou_over_steps(run.steps),
         "loss": plots.loss_curves(run.training),
         "runs": plots.comparison_bars([("A & B", run.final), ("C", run.steps[0])]),
@@ -51,26 +50,13 @@ def test_ids_are_unique_within_a_page(svgs):
 
 
 def test_same_numbers_same_bytes(run, svgs):
-    assert plots.class_iou_bars(run.final) == svgs["bars"]
     assert plots.loss_curves(run.training) == svgs["loss"]
-
-
-def test_bars_are_sorted_by_frequency_and_labelled(run, svgs):
-    found = texts(svgs["bars"])
-    names = [c.name for c in sorted(run.final.classes, key=lambda c: -c.pixels)]
-    assert [t for t in found if t in names] == names
-    assert NASTY in found
-    assert "cat $x$" in found  # no mathtext
-    for c in run.final.classes:
-        assert f"{c.iou:.0f}" in found
-    assert "rarest third" in found
-    assert "learned at step 2" in found
 
 
 def test_legends_and_boundaries(svgs):
     assert {"old", "new", "all"} <= set(texts(svgs["steps"]))
     assert {"total", "seg", "cluster", "step 0", "step 2"} <= set(texts(svgs["loss"]))
-    assert {"A & B", "C"} <= set(texts(svgs["runs"]))
+    assert {"A & B", "C", "cat $x$", NASTY} <= set(texts(svgs["runs"]))  # no mathtext
     assert {"A (1)", "A (2)"} <= set(texts(svgs["runs over steps"]))
 
 

@@ -217,6 +217,8 @@ def other(value: object) -> object:
         return choices[value]
     if isinstance(value, bool):
         return not value
+    if value == ():
+        return ("tensorboard",)
     if isinstance(value, tuple):
         return (value[0] / 2, *value[1:])
     return 0.5 if value is None else value / 2 if isinstance(value, float) and value else value + 1
@@ -230,7 +232,7 @@ def test_a_run_is_another_run_unless_only_its_speed_differs(section, tiny_run):
         changed = part.model_copy(update={key: other(getattr(part, key))})
         assert changed != part
         candidate = config.model_copy(update={section: changed})
-        speed = ("workers", "cache", "graphs", "log_every", "tensorboard", "checkpointing", "checkpoint_minutes")
+        speed = ("workers", "cache", "graphs", "log_every", "loggers", "checkpointing", "checkpoint_minutes")
         if key in speed or (section == "eval" and key in ("batch", "gallery")):
             tiny_run.check_free(candidate, resume=True)
             continue

@@ -120,6 +120,13 @@ def test_a_copy_has_all_that_is_finished(chain, tmp_path):
     }
 
 
+def test_a_copy_leaves_out_links_to_nothing(chain, tmp_path):
+    (chain.run / "log").symlink_to(tmp_path / "gone")
+    copy_run(chain.run, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "log").is_symlink()
+    assert (tmp_path / "copy" / "config.yaml").is_file()
+
+
 def test_a_copy_overwrites_nothing(chain, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("1")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from faircl.api.opening import RunSource, run_folder
 
 if TYPE_CHECKING:
-    from faircl.engine.gradient_norms import GradientNorms
+    from faircl.deploy.gradient_norms import GradientNorms
     from faircl.progress import Reporter
 
 
@@ -27,7 +27,7 @@ def gradient_norms(
     run, once without. ``root`` says where the data folder is now, if it has moved.
     """
     folder = run_folder(run)
-    from faircl.engine.gradient_norms import gradient_norms as measure
+    from faircl.deploy.gradient_norms import gradient_norms as measure
     from faircl.progress import ConsoleReporter
 
     return measure(

@@ -135,9 +135,12 @@ def _prepared(
 def _check_folder_and_device(config: RunConfig, out: Path, resume: bool) -> None:
     """Find what can be found before the engine is imported, which takes seconds; training checks it again."""
     from faircl.devices import check_device
+    from faircl.engine.loggers.services import check_installed
     from faircl.runs.folder import RunFolder
     from faircl.runs.lock import RunLock
 
+    if not _several():  # of several processes the first logs; training asks it
+        check_installed(config.train.loggers)
     check_device(config.train)
     folder = RunFolder(out)
     folder.check_free(config.model_copy(update={"data": config.data.absolute()}), resume)

@@ -38,6 +38,7 @@ def train(
     device: options.Device = None,
     workers: options.Workers = None,
     seed: options.Seed = None,
+    logger: options.Logger = None,
     settings: Set = None,
     fit: Fit = None,
     form: Format = "terminal",
@@ -73,6 +74,7 @@ def train(
         "--device": ("train.accelerator", device),
         "--workers": ("train.workers", workers),
         "--seed": ("seed", seed),
+        "--logger": ("train.loggers", logger or None),
     }
     overrides = options.with_options(given, settings or ())
     with stoppable():

@@ -69,6 +69,15 @@ Workers = Annotated[
     int | None, typer.Option("--workers", rich_help_panel=PANEL, help="Processes that read images: train.workers.")
 ]
 Seed = Annotated[int | None, typer.Option("--seed", rich_help_panel=PANEL, help="Seed of the run: seed.")]
+Logger = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logger",
+        metavar="tensorboard|wandb|mlflow",
+        rich_help_panel=PANEL,
+        help="Service that gets losses and scores too, beside metrics.jsonl; repeatable: train.loggers.",
+    ),
+]
 
 _LATER = {"train.epochs": "train.later_epochs", "optim.lr": "optim.later_lr"}
 """Settings of the first step, and those that replace them at later steps."""
@@ -90,13 +99,18 @@ def with_options(given: Mapping[str, tuple[str, Any]], settings: Sequence[str]) 
         wanted = given_settings(parse_override(text))[key]
         if key in by_set and by_set[key][1] != wanted:
             raise UserError(
-                f"Setting {key} is given twice, by {option} {value} and by --set {by_set[key][0]}; give one."
+                f"Setting {key} is given twice, by {option} {_typed(value)} and by --set {by_set[key][0]}; give one."
             )
         made.append(text)
         later = _LATER.get(key)
         if later is not None and later not in by_set:
             made.append(f"{later}=null")
     return [*made, *settings]
+
+
+def _typed(value: Any) -> str:
+    """Return an option's value as it was typed; of a repeated option the last one."""
+    return str(value[-1] if isinstance(value, list) else value)
 
 
 def _override(key: str, value: Any) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from faircl.errors import RenamedSetting, UserError
@@ -13,18 +14,20 @@ class Renamed(NamedTuple):
     """Old and new key of a setting in a section such as ``train`` or ``optim.parts``; ``""`` is the whole tree.
 
     ``part`` limits it to the data set, network or method of that name. In ``method`` it also holds for a method inside
-    another one.
+    another one. ``values`` has the new value for every old one, where the two differ.
     """
 
     section: str
     old: str
     new: str
     part: str | None = None
+    values: Mapping[Any, Any] = MappingProxyType({})
 
 
 RENAMED: tuple[Renamed, ...] = (
     Renamed("data", "void_colour", "ignore_colour", "folder"),
     Renamed("data", "void", "ignore_value", "huggingface"),
+    Renamed("train", "tensorboard", "loggers", values={True: ["tensorboard"], False: []}),
 )
 
 
@@ -52,4 +55,10 @@ def _renamed(tree: dict[str, Any], under: Any, path: Sequence[str], entry: Renam
     if warn:
         text = f"setting {old} is now called {new}; the next version will refuse {old}"
         warnings.warn(text, RenamedSetting, stacklevel=2)
-    return {entry.new if key == entry.old else key: value for key, value in tree.items()}
+    return dict(_replaced(entry, key, value) for key, value in tree.items())
+
+
+def _replaced(entry: Renamed, key: str, value: Any) -> tuple[str, Any]:
+    if key != entry.old:
+        return key, value
+    return entry.new, entry.values.get(value, value) if isinstance(value, Hashable) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
 
@@ -18,6 +18,7 @@ class Section(BaseModel):
 BalancedLoss = Literal[
     "plain", "weighted", "class_balanced", "focal", "balanced_softmax", "logit_adjustment", "seesaw", "tilted"
 ]
+LoggerName = Literal["tensorboard", "wandb", "mlflow"]
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -134,9 +135,17 @@ class TrainConfig(Section):
     patience: int = Field(
         0, ge=0, description="validations without a better score that end a step; 0: a step is trained to its end"
     )
-    tensorboard: Annotated[bool, Effect.NONE] = Field(
-        False, description="also log to TensorBoard (needs faircl[logging])"
+    loggers: Annotated[tuple[LoggerName, ...], Effect.NONE] = Field(
+        (), description="services that get the records too: tensorboard, wandb, mlflow (each an extra of faircl)"
     )
+
+    @field_validator("loggers", mode="before")
+    @classmethod
+    def _each_once(cls, names: Any) -> Any:
+        names = [names] if isinstance(names, str) else names
+        return (
+            list(dict.fromkeys(names)) if isinstance(names, list) and all(isinstance(n, str) for n in names) else names
+        )
 
     @field_validator("scale")
     @classmethod

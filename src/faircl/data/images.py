@@ -37,6 +37,10 @@ class ImageReading:
         data = file_bytes(path, "image")
         if path.suffix.lower() == ".npy":
             return self._channels(decode_npy(data, path), path)
+        return self.decode(data, path)
+
+    def decode(self, data: bytes, path: Path) -> Image:
+        """Decode the bytes of an image file, as `read` does; `path` is for errors. The bytes of .npy files are not."""
         exact = self.value_range is not None
         if needs_tifffile(data, self.bands is not None, exact):
             return self._channels(decode_tiff(data, path), path)

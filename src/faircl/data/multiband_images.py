@@ -121,7 +121,8 @@ def decode_png16(data: bytes, path: Path) -> NDArray[np.uint16]:
         )
     size = 2 * _PNG_CHANNELS[kind]
     packed = b"".join(body for name, body in _png_chunks(data) if name == b"IDAT")
-    rows = np.frombuffer(zlib.decompress(packed), np.uint8)[: high * (1 + wide * size)].reshape(high, 1 + wide * size)
+    whole_rows = zlib.decompressobj().decompress(packed, high * (1 + wide * size))  # what follows may be endless
+    rows = np.frombuffer(whole_rows, np.uint8).reshape(high, 1 + wide * size)
     filters, pixels = rows[:, :1], rows[:, 1:].reshape(high, wide, size)
     planes = [_grey_png(np.hstack([filters, pixels[..., place]]), wide, high) for place in range(size)]
     whole = np.stack([np.asarray(decode_raster(plane, path, "image")) for plane in planes], axis=-1)

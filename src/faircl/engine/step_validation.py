@@ -8,7 +8,7 @@ import torch
 
 from faircl.distributed import shared_buffers
 from faircl.engine.evaluate import evaluate
-from faircl.engine.loggers import TrainLog
+from faircl.engine.loggers.train_log import TrainLog
 from faircl.engine.plan import Plan
 from faircl.engine.step_inputs import updates_per_epoch
 from faircl.methods.base import Method

@@ -23,7 +23,8 @@ from faircl.engine.gallery import write_gallery
 from faircl.engine.header import header
 from faircl.engine.in_step_checkpoints import InStepCheckpoints
 from faircl.engine.in_step_state import begin_again
-from faircl.engine.loggers import TrainLog, import_summary_writer
+from faircl.engine.loggers.services import check_services
+from faircl.engine.loggers.train_log import TrainLog
 from faircl.engine.make_method import check_balance_used, make_method
 from faircl.engine.network import (
     build_model,
@@ -58,7 +59,6 @@ from faircl.runs.environment import environment
 from faircl.runs.folder import RunFolder
 from faircl.runs.in_step import InStepState, load_in_step
 from faircl.runs.lock import RunLock
-from faircl.runs.reading import METRICS, Record
 from faircl.runs.resume_point import ResumePoint, find_resume_point
 from faircl.runs.room import check_room, check_writable
 from faircl.runs.run_log import LoggedReporter
@@ -97,8 +97,7 @@ def train(
             data = open_data(config) if plan is None else plan.data
         check_inputs(config.train, data)
         model, cells = _checked_network(config, fabric, pretrained=start.step == 0 and start.checkpoint is None)
-        if config.train.tensorboard:
-            import_summary_writer()
+        on_rank_zero(partial(check_services, config.train.loggers))
         plan = plan or make_plan(config, data, reporter)
         method = make_method(config, model)
         on_rank_zero(partial(check_auxiliary_maps, plan, method.needs.auxiliary_map))
@@ -159,7 +158,7 @@ class Trainer:
         self.plan, self.model, self.method = plan, model, method
         self.folder, self.fabric, self.reporter = folder, fabric, reporter
         self.config = plan.config
-        self.log = TrainLog(folder, self.config.train.log_every, self.config.train.tensorboard, write=rank() == 0)
+        self.log = TrainLog(folder, self.config.train.log_every, write=rank() == 0)
         self.clock = RunClock([step_iterations(plan, step) for step in range(len(plan.scenario.steps))])
         self.signals = StopSignals(resume_command or _resume_command(folder, plan.config))
         self.scaler = fabric.strategy.precision.state_dict()
@@ -179,21 +178,22 @@ class Trainer:
             self.write_gallery()
             return
         resumed = load_in_step(start.checkpoint) if start.checkpoint else None
-        self.log.records = on_rank_zero(partial(_take_up_records, self.folder, start.step, resumed))
+        done = resumed.iteration if resumed else 0
+        self.log.take_up(start.step, done)
         if start.step > 0:
             load_step(self.folder.step_path(start.step - 1), self.model, self.method)
         move_to_device(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
-        done = resumed.iteration if resumed else 0
         trained = any(self.plan.scenario.steps[step].images for step in range(start.step))
         at = (start.step, done) if start.begun and (trained or done) else None
         self.reporter.say(header(self.plan, self.model, self.fabric.device, at))
-        with self.signals:
+        updates = self.clock.updates
+        behind = sum(updates[: start.step]) + done
+        with self.signals, self.log.published(self.config, updates, behind, self.reporter):
             for step in range(start.step, steps):
                 self.reporter.say(f"step {step}: {self.plan.describe_step(step)}")
                 self.run_step(step, resumed if step == start.step else None)
-        self.write_gallery()
-        self.log.close()
+            self.write_gallery()
 
     def run_step(self, step: int, resumed: InStepState | None = None) -> None:
         """Train, evaluate and save one step; ``resumed`` is the state to continue from."""
@@ -206,6 +206,7 @@ class Trainer:
         self.log.records.append(record)
         on_rank_zero(partial(write_results, self.folder, self.log.records))
         on_rank_zero(self.folder.remove_checkpoints)
+        self.log.publish(record)
 
     def write_gallery(self) -> None:
         """Write the images that the report of the finished run shows, and the report once more."""
@@ -291,17 +292,3 @@ def _resume_command(folder: RunFolder, config: RunConfig) -> str:
     roots = [getattr(one.data, "root", None) for one in (folder.config(), config)]
     moved = f" --root {shlex.quote(str(roots[1]))}" if roots[0] != roots[1] else ""
     return f"faircl train --resume {shlex.quote(str(folder.path))}{moved}"
-
-
-def _take_up_records(folder: RunFolder, step: int, resumed: InStepState | None) -> list[Record]:
-    """Return the records before a step, and those within it up to the state that it continues from; drop all others.
-
-    Later steps, which are there if several were damaged, go first: saved steps without an evaluation are an error.
-    """
-    done = resumed.iteration if resumed else 0
-    found = folder.records()
-    kept = [r for r in found if r["step"] < step or (r["step"] == step and r.get("iteration", done + 1) <= done)]
-    folder.remove_steps_after(step)
-    if (folder.path / METRICS).is_file():  # also if all are kept: a killed process may have left part of a line
-        folder.write_records(kept)
-    return kept

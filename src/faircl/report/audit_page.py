@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from faircl.auditing.limits import LimitCheck
 from faircl.fairness.audit import Audit
 from faircl.fairness.difference import Difference
 from faircl.fairness.record import EvaluationRecord
-from faircl.files import write_text
 from faircl.report import audit_tables as tables
+from faircl.report.rendering import write_page
 from faircl.tables import Column, Table, show
 
 
@@ -27,15 +25,9 @@ def write_audit_page(
     notes: Sequence[str] = (),
 ) -> Path:
     """Write the page of an audit, whole or not at all, and return its path."""
-    # autoescape: class names, file names and titles are user input.
-    environment = Environment(
-        loader=PackageLoader("faircl.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    text = environment.get_template("audit.html.j2").render(
+    return write_page(
+        path,
+        "audit.html.j2",
         title=title,
         summary=audit_summary(audit, checks),
         headline=tables.headline_table(audit),
@@ -46,8 +38,6 @@ def write_audit_page(
         confusion=tables.confusion_table(record),
         notes=notes,
     )
-    write_text(path, text)
-    return path
 
 
 def audit_summary(audit: Audit, checks: Sequence[LimitCheck]) -> str:

@@ -36,14 +36,6 @@ class Strips(NamedTuple):
     legend: list[tuple[str, str]]
 
 
-def run_strips(run: Run) -> Strips | None:
-    """Image, truth and prediction after each step; None without examples."""
-    numbers = run.examples()
-    steps = sorted({step for k in numbers for step in run.predictions(k)})
-    columns = [(f"After step {step}", {k: run.predictions(k).get(step) for k in numbers}) for step in steps]
-    return _strips(run, numbers, columns)
-
-
 def comparison_strips(runs: Sequence[tuple[str, Run]]) -> Strips | None:
     """Image, truth and last prediction of each run, for the examples whose image is the same file in all runs."""
     first = runs[0][1]

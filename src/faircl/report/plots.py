@@ -26,37 +26,6 @@ from faircl.runs.reading import TrainRecord
 
 
 @matplotlib.rc_context(STYLE)
-def class_iou_bars(metrics: StepMetrics) -> str:
-    """IoU per class, most frequent class left, coloured by the step that learned it, rarest third hatched.
-
-    Frequency is the number of truth pixels of the evaluation, so that the hatched bars are those of ``rarest_third``.
-    """
-    classes = sorted(metrics.classes, key=lambda c: -c.pixels)
-    learned = sorted({c.learned_at for c in classes})
-    colours = dict(zip(learned, distinct(len(learned)), strict=True))
-    rare = set(metrics.rare_ids)
-    figure, rows = panels(len(classes), per_row=40)
-    for axes, chosen in rows:
-        part = [classes[k] for k in chosen]
-        bars = axes.bar(
-            range(len(part)),
-            [0 if math.isnan(c.iou) else c.iou for c in part],
-            color=[colours[c.learned_at] for c in part],
-            hatch=["////" if c.id in rare else "" for c in part],
-            edgecolor=INK,
-            linewidth=0.5,
-        )
-        shown = ["–" if math.isnan(c.iou) else f"{c.iou:.0f}" for c in part]
-        axes.bar_label(bars, shown, padding=2, fontsize=8 if len(part) <= 25 else 6.5)
-        _class_axis(axes, [c.name for c in part])
-    handles = [Patch(facecolor=colours[s], edgecolor=INK, lw=0.5, label=f"learned at step {s}") for s in learned]
-    if rare:
-        handles.append(Patch(facecolor="none", edgecolor=INK, lw=0.5, hatch="////", label="rarest third"))
-    legend(figure, handles)
-    return _svg(figure, f"IoU of each class after step {metrics.step}, most frequent class first")
-
-
-@matplotlib.rc_context(STYLE)
 def miou_over_steps(steps: Sequence[StepMetrics]) -> str:
     """Mean IoU of old, new and all classes after each step."""
     lines = {g: {s.step: s.groups[g].miou for s in steps} for g in ("old", "new", "all")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from faircl.fairness.audit import Audit
 from faircl.metrics import StepMetrics, forgetting
 from faircl.runs.run import Run
 from faircl.tables import Column, Table, Value
@@ -23,11 +24,11 @@ _MEASURES = (
 )
 
 
-def step_table(run: Run) -> Table:
+def step_table(steps: Sequence[StepMetrics], run: Run) -> Table:
     """One row per step: group means, fairness, mean forgetting of the old classes, training speed."""
     rows: list[list[Value]] = []
-    for k, metrics in enumerate(run.steps):
-        lost = forgetting(run.steps[: k + 1]).mean
+    for k, metrics in enumerate(steps):
+        lost = forgetting(steps[: k + 1]).mean
         speed = run.images_per_second.get(metrics.step)
         rows.append([str(metrics.step), len(metrics.classes), *_measures(metrics), lost, speed])
     # No best value: steps are not compared with each other.
@@ -35,18 +36,25 @@ def step_table(run: Run) -> Table:
     return Table([Column("Step"), Column("Classes"), *measures, Column("Forgetting"), Column("Images/s", 1)], rows)
 
 
-def class_table(run: Run) -> Table:
-    """One row per class: when it was learned, its pixels, its IoU after each step, what it lost since its best."""
-    lost = forgetting(run.steps).classes
-    ious = [{c.id: c.iou for c in metrics.classes} for metrics in run.steps]
+def class_table(steps: Sequence[StepMetrics], run: Run, audit: Audit | None = None) -> Table:
+    """One row per class: when it was learned, its pixels, its IoU after each step, what it lost since its best.
+
+    With an audit of the last step also the images that show it, its IoU image by image and its calibration error.
+    """
+    lost = forgetting(steps).classes
+    audited = {c.id: c for c in audit.classes} if audit else {}
+    ious = [{c.id: c.iou for c in metrics.classes} for metrics in steps]
     rows: list[list[Value]] = []
-    for c in run.final.classes:
+    for c in steps[-1].classes:
         history: list[Value] = [iou.get(c.id, math.nan) for iou in ious]
         train = run.train_pixels.get(c.id)
-        rows.append([c.name, c.learned_at, train, c.pixels, *history, c.error_rate, lost[c.name]])
-    after = [Column(f"IoU after step {metrics.step}") for metrics in run.steps]
+        own = audited.get(c.id)
+        more: list[Value] = [own.images, own.image_iou, own.calibration_error] if own else []
+        rows.append([c.name, c.learned_at, train, c.pixels, *history, c.error_rate, lost[c.name], *more])
+    after = [Column(f"IoU after step {metrics.step}") for metrics in steps]
     head = (Column("Class"), Column("Learned at"), Column("Training pixels"), _pixels(run))
-    return Table([*head, *after, Column("Error rate"), Column("Forgetting")], rows)
+    more_columns = [Column("Images"), Column("IoU by image"), Column("Calibration error")] if audit else []
+    return Table([*head, *after, Column("Error rate"), Column("Forgetting"), *more_columns], rows)
 
 
 def comparison_table(runs: Sequence[tuple[str, Run]]) -> Table:

@@ -232,7 +232,8 @@ def copy_run(run: Path, out: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     with writing(out, lambda: shutil.rmtree(part, ignore_errors=True)):
         out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(run, part, ignore=left_out)
+        # Weights & Biases leaves links to its log in the user's cache.
+        shutil.copytree(run, part, ignore=left_out, ignore_dangling_symlinks=True)
         if out.is_dir():
             out.rmdir()
         os.replace(part, out)

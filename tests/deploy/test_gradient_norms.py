@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import faircl
-from faircl.engine.gradient_norms import class_norms
+from faircl.deploy.gradient_norms import class_norms
 from faircl.errors import UserError
 from faircl.labels import IGNORE
 from faircl.losses import importance_weights
