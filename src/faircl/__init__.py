@@ -21,6 +21,9 @@ Run
     evaluate            evaluate the saved networks of a run again
     write_report        write the page of a run, one HTML file; returns its path
     compare             put runs side by side; returns a Comparison
+    audit               how any model's masks treat every class; returns an AuditResult
+    audit_model         the same of any torch model on a loader
+    audit_run           the same of a run, from its saved evaluation
     gradient_norms      how much every class pulls at a network, with and without fairness terms
     load                load a step's network; returns a Predictor
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
@@ -50,6 +53,7 @@ What these return; ``help(faircl.Run)`` and so on tell more
     Prediction          class ids at the image's own size, names, colours, areas, overlay
     Version             status, origin, and what each class gained or lost
     Export              path, format, and how far its masks agree with the network's
+    AuditResult         measures, intervals and limits of an audit, its JSON and its files
     Comparison          rows, warnings, a Table and the page of compared runs
     RunConfig           every setting of a run
     Scenario            steps of a continual scenario
@@ -94,6 +98,10 @@ if TYPE_CHECKING:
     from faircl.api.adding import undo as undo
     from faircl.api.adding import versions as versions
     from faircl.api.adopting import adopt as adopt
+    from faircl.api.audit_result import AuditResult as AuditResult
+    from faircl.api.auditing import audit as audit
+    from faircl.api.auditing import audit_model as audit_model
+    from faircl.api.auditing import audit_run as audit_run
     from faircl.api.comparing import Comparison as Comparison
     from faircl.api.comparing import compare as compare
     from faircl.api.configuring import load_config as load_config
@@ -166,6 +174,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "faircl.api.adding": ("add_classes", "undo", "versions"),
     "faircl.api.adopting": ("adopt",),
+    "faircl.api.audit_result": ("AuditResult",),
+    "faircl.api.auditing": ("audit", "audit_model", "audit_run"),
     "faircl.api.comparing": ("Comparison", "compare"),
     "faircl.api.configuring": ("load_config",),
     "faircl.api.editing": ("drop_classes", "merge_classes", "rename_classes"),

@@ -1,4 +1,4 @@
-"""Whether the machine has the device that a configuration asks for."""
+"""Whether the machine has the device that is asked for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
     from faircl.config.schema import TrainConfig
 
 
@@ -23,3 +25,21 @@ def check_device(config: TrainConfig) -> bool:
     if config.precision == "fp16" and not on_gpu:
         raise UserError("train.precision fp16 needs a GPU; on a CPU use bf16 or fp32.")
     return on_gpu
+
+
+def torch_device(name: str | torch.device) -> torch.device:
+    """Return a device by name, "auto" for a GPU where there is one; raise a UserError if it is not there."""
+    import torch
+
+    cuda = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if cuda else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise UserError(f"Unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and not (cuda and (device.index or 0) < torch.cuda.device_count()):
+        raise UserError(
+            f"The device {name} is not there: torch sees {torch.cuda.device_count()} GPUs; use device='cpu' or 'auto'."
+        )
+    return device

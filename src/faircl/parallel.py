@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
+from typing import TypeVar
 
 from faircl.errors import UserError
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def launched_world_size() -> int:
@@ -31,3 +37,16 @@ def thread_pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def read_ahead(items: Iterable[T], read: Callable[[T], R], ahead: int) -> Iterator[R]:
+    """Yield ``read(item)`` in order; threads read up to ``ahead`` items before they are asked for."""
+    if ahead == 0:
+        yield from map(read, items)
+        return
+    rest = iter(items)
+    with thread_pool() as pool:
+        waiting: deque[Future[R]] = deque(pool.submit(read, item) for item in islice(rest, ahead))
+        while waiting:
+            waiting.extend(pool.submit(read, item) for item in islice(rest, 1))
+            yield waiting.popleft().result()

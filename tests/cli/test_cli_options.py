@@ -8,6 +8,9 @@ OPTIONS = {
     "add-classes": "--batch --classes --complete --data --device --epochs --format --holdout --json --labelled --lr "
     "--max-class-drop --max-drop --out --resume --root --same --seed --set --workers -d -o -r",
     "adopt": "--background --classes --data --format --images --json --model --out --root --set -d -o -r",
+    "audit": "--background --before --classes --common --format --groups --ignore --json --labels --labels-ending "
+    "--max-drop --max-gap --max-std --min-class-iou --min-miou --out --predictions --predictions-ending --resize "
+    "--step -o",
     "bench evaluation": "--batch --classes --format --json --rounds --size --stride",
     "bench input": "--batch --format --height --images --json --noise --seconds --size --width --workers",
     "bench loss": "--batch --channels-first --channels-last --classes --exact --format --json --no-exact --plot "

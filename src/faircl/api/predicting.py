@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from faircl.api.opening import RunSource, version_folder
 from faircl.api.prediction import Prediction
 from faircl.deploy.prediction.options import DEFAULT_SCORE, PredictOptions
+from faircl.devices import torch_device
 from faircl.errors import UserError
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class Predictor:
         return self._predictions(images, prediction_options(tile, overlap, batch, flip, half, probabilities, unknown))
 
     def _predictions(self, images: Iterable[ImageSource], options: PredictOptions) -> Iterator[Prediction]:
-        from faircl.deploy.prediction.stripes import joined, read_ahead, segmented
+        from faircl.deploy.prediction.stripes import joined, segmented
+        from faircl.parallel import read_ahead
 
         self.inference.check(options)
         ahead = 0 if options.tile is not None else 2 * self.inference.batch(options)
@@ -137,7 +139,7 @@ def load(
 
     folder = version_folder(run, version)
     config, scenario = folder.config(), folder.load_scenario()
-    saved, where = _saved_step(folder, step), _device(device)
+    saved, where = _saved_step(folder, step), torch_device(device)
     with process_settings(config.train):
         network = load_network(folder, config, saved)
     placed = move_to_device(network.eval().requires_grad_(False), where)
@@ -156,23 +158,6 @@ def _saved_step(folder: RunFolder, step: int) -> int:
     if -step > len(finished):
         raise UserError(f"The run {folder.path} has {len(finished)} finished steps; step {step} is before the first.")
     return finished[step]
-
-
-def _device(name: str | torch.device) -> torch.device:
-    import torch
-
-    cuda = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if cuda else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise UserError(f"Unknown device {name!r}; expected auto, cpu, cuda or cuda:N.") from None
-    if device.type == "cuda" and not (cuda and (device.index or 0) < torch.cuda.device_count()):
-        raise UserError(
-            f"The device {name} is not there: torch sees {torch.cuda.device_count()} GPUs; use device='cpu' or 'auto'."
-        )
-    return device
 
 
 def _reading(config: RunConfig) -> ImageReading:

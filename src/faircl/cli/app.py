@@ -16,7 +16,7 @@ import typer
 import faircl
 from faircl.cli import bench, compare, config, data, demo, evaluate, info, scenario, train
 from faircl.cli.deploy import add_classes, adopt, classes, export, predict, suggest, versions
-from faircl.cli.reports import gradients, report, serve
+from faircl.cli.reports import audit, gradients, report, serve
 from faircl.cli.stopping import Stopped
 from faircl.errors import RenamedSetting, UserError
 
@@ -43,6 +43,7 @@ app.command()(predict.predict)
 app.command()(report.report)
 app.command()(serve.serve)
 app.command()(compare.compare)
+app.command()(audit.audit)
 app.command()(gradients.gradients)
 app.command("add-classes")(add_classes.add_classes)
 app.add_typer(classes.app, name="classes")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 
 from faircl.data.file_data import FileData
@@ -111,6 +112,11 @@ class FolderData(FileData):
 
 def read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
     """Return names by id, and ids by colour, of a classes.txt. Lines that start with '#' are comments."""
+    return parse_classes(dict(enumerate(class_lines(path))), path)
+
+
+def class_lines(path: Path) -> list[str]:
+    """Return the lines of a class list, stripped, without comments and empty lines at the end; at least one."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -119,22 +125,26 @@ def read_classes(path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
     lines = "\n".join(line.strip() for line in lines if not line.lstrip().startswith("#")).rstrip().split("\n")
     if lines == [""]:
         raise UserError(f"{path} names no class; write one class name per line, line k being id k.")
-    names: list[str] = []
+    return lines
+
+
+def parse_classes(lines: Mapping[int, str], path: Path) -> tuple[tuple[str, ...], dict[Colour, int]]:
+    """Return names in the order of the lines, and ids by colour, of lines ``name`` or ``name r g b`` by id."""
+    names: dict[str, int] = {}
     colours: dict[Colour, int] = {}
-    for id, line in enumerate(lines):
+    for id, line in lines.items():
         name, *rgb = match.groups() if (match := _NAME_AND_COLOUR.fullmatch(line)) else (line,)
         if not name:  # skipping it would shift every later id
             raise UserError(f"{path} has an empty line where the name of id {id} is expected; name it or remove it.")
         if name in names:
-            raise UserError(f"{path} names '{name}' twice, as ids {names.index(name)} and {id}; names must differ.")
-        names.append(name)
+            raise UserError(f"{path} names '{name}' twice, as ids {names[name]} and {id}; names must differ.")
+        names[name] = id
         if rgb:
             colour = (int(rgb[0]), int(rgb[1]), int(rgb[2]))
             if max(colour) > 255:
                 raise UserError(f"{path} gives '{name}' the colour {colour}; red, green and blue go from 0 to 255.")
             if colour in colours:
-                raise UserError(
-                    f"{path} gives colour {colour} to '{names[colours[colour]]}' and to '{name}'; change one."
-                )
+                other = next(key for key, value in names.items() if value == colours[colour])
+                raise UserError(f"{path} gives colour {colour} to '{other}' and to '{name}'; change one.")
             colours[colour] = id
     return tuple(names), colours

@@ -15,8 +15,9 @@ from faircl.deploy.prediction.image_outputs import ImageOutputs
 from faircl.deploy.prediction.inference import Inference
 from faircl.deploy.prediction.journal import Journal
 from faircl.deploy.prediction.options import PredictOptions
-from faircl.deploy.prediction.stripes import Stripe, read_ahead, segmented, stripe_count
+from faircl.deploy.prediction.stripes import Stripe, segmented, stripe_count
 from faircl.errors import UserError
+from faircl.parallel import read_ahead
 from faircl.progress import Reporter, Task
 
 

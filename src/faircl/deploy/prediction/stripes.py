@@ -7,20 +7,15 @@ image: then not even a network with a small receptive field would give the mask 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from faircl.data.sample import Image
 from faircl.deploy.prediction.inference import Inference, Maps
 from faircl.deploy.prediction.options import PredictOptions
 from faircl.deploy.prediction.windows import Window, windows
-from faircl.parallel import thread_pool
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Stripe(NamedTuple):
@@ -66,19 +61,6 @@ def segmented(
     for group, maps in _in_flight(_same_size(images, inference.batch(options)), start):
         for k, (name, image) in enumerate(group):
             yield name, image, iter([Stripe(0, image, maps.part(k))])
-
-
-def read_ahead(items: Iterable[T], read: Callable[[T], R], ahead: int) -> Iterator[R]:
-    """Yield ``read(item)`` in order; threads read up to ``ahead`` items before they are asked for."""
-    if ahead == 0:
-        yield from map(read, items)
-        return
-    rest = iter(items)
-    with thread_pool() as pool:
-        waiting: deque[Future[R]] = deque(pool.submit(read, item) for item in islice(rest, ahead))
-        while waiting:
-            waiting.extend(pool.submit(read, item) for item in islice(rest, 1))
-            yield waiting.popleft().result()
 
 
 def joined(stripes: Sequence[Stripe]) -> Maps:

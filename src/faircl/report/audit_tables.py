@@ -1,0 +1,116 @@
+"""The tables of an audit: measures with their mean, classes by frequency, groups of images, what was lost."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from faircl.fairness.audit import Audit
+from faircl.fairness.difference import Difference
+from faircl.fairness.intervals import Interval
+from faircl.fairness.record import EvaluationRecord
+from faircl.tables import MISSING, Column, Styled, Table, Value, show
+
+MOST_CLASSES = 40
+"""Classes whose confusion is shown as a table."""
+NONE = "none"
+"""Heading of pixels that no class was predicted for."""
+
+
+def headline_table(audit: Audit, title: str = "") -> Table:
+    """One row per measure, the mean IoU first; the worst class has its own class's interval."""
+    worst = audit.worst
+    rows: list[list[Value]] = [
+        ["mean IoU", audit.miou, _interval(audit.miou_interval)],
+        ["STD of class IoUs", audit.std, _interval(audit.std_interval)],
+        ["gap, best minus worst class", audit.gap, None],
+        ["error gap", audit.error_gap, None],
+    ]
+    if worst is not None:
+        rows.append([f"worst class: {worst.name}", worst.iou, _interval(worst.interval)])
+        rows.append([f"mean of the {audit.worst_k} worst", audit.worst_k_mean, None])
+    rows.append(["frequent classes (major)", audit.major_miou, None])
+    rows.append(["other classes (minor)", audit.minor_miou, None])
+    rows.append([f"worst {audit.worst_share:g} % of the images", audit.worst_image_miou, None])
+    if not math.isnan(audit.calibration_error):
+        rows.append(["calibration error", audit.calibration_error, None])
+    columns = [Column("measure"), Column("percent", 1), Column(f"{100 * audit.confidence:g} % interval", wrap=False)]
+    caption = f"{audit.images:,} images; intervals by resampling images"
+    return Table(columns, rows, title=title, caption=caption)
+
+
+def class_table(audit: Audit) -> Table:
+    """One row per class, the most frequent first."""
+    worst = audit.worst
+    rows: list[list[Value]] = []
+    for one in sorted(audit.classes, key=lambda c: -c.pixels):
+        iou: Value = Styled(one.iou, "bold red") if worst and one.id == worst.id else one.iou
+        rows.append([one.name, one.id, iou, _interval(one.interval), one.accuracy, one.error_rate, one.pixels])
+        rows[-1] += [one.share / 100, one.images]
+    columns = [Column("class"), Column("id", wrap=False), Column("IoU", 1), Column("interval", wrap=False)]
+    columns += [
+        Column("accuracy", 1),
+        Column("error rate", 1, detail=True),
+        Column("pixels"),
+        Column("share", 2, kind="percent"),
+    ]
+    return Table([*columns, Column("images", detail=True)], rows, title="Classes, the most frequent first")
+
+
+def group_tables(audit: Audit) -> list[Table]:
+    """One table per attribute: the groups of images by mean IoU, the lowest first."""
+    return [_group_table(attribute) for attribute in audit.groups]
+
+
+def difference_table(difference: Difference) -> Table:
+    """One row for the mean IoU, the STD and every class: before, after, what was gained; the largest loss first."""
+    changes: list[tuple[str, Any]] = [("mean IoU", difference.miou), ("STD", difference.std)]
+    known = [(c.name, c) for c in difference.classes if not math.isnan(c.difference)]
+    changes += sorted(known, key=lambda item: item[1].difference)
+    rows: list[list[Value]] = [
+        [name, one.before, one.after, one.difference, _interval(one.interval)] for name, one in changes
+    ]
+    columns = [
+        Column("measure"),
+        Column("before", 1),
+        Column("after", 1),
+        Column("change", 1),
+        Column("interval", wrap=False),
+    ]
+    caption = f"{difference.images:,} images of both; {100 * difference.confidence:g} % intervals, paired over images"
+    return Table(columns, rows, title="Against the earlier audit", caption=caption)
+
+
+def confusion_table(record: EvaluationRecord) -> Table | None:
+    """Where the pixels of every class went, in percent of its pixels; None above `MOST_CLASSES` classes."""
+    if len(record.classes) > MOST_CLASSES:
+        return None
+    counts = record.confusion()
+    totals = counts.sum(axis=1)
+    present = [k for k in range(len(counts)) if totals[k] > 0]
+    none = counts[:, -1].any()
+    heads = [Column(c.name, 1) for c in record.classes] + ([Column(NONE, 1)] if none else [])
+    shares = (100 * counts[k, : len(heads)] / totals[k] for k in present)
+    rows: list[list[Value]] = [
+        [record.classes[k].name, *(share or None for share in row.tolist())]
+        for k, row in zip(present, shares, strict=True)
+    ]
+    return Table([Column("truth \\ predicted"), *heads], rows)
+
+
+def _group_table(attribute: Any) -> Table:
+    rows: list[list[Value]] = [
+        [one.value, one.images, one.miou, _interval(one.miou_interval), one.std, one.worst, one.worst_iou]
+        for one in sorted(attribute.groups, key=lambda group: (math.isnan(group.miou), group.miou))
+    ]
+    columns = [Column(attribute.name), Column("images"), Column("mean IoU", 1), Column("interval", wrap=False)]
+    columns += [Column("STD", 1), Column("worst class"), Column("its IoU", 1)]
+    caption = (
+        f"mean IoU: minimum {show(attribute.group_min, 1)}, maximum {show(attribute.group_max, 1)}, "
+        f"difference {show(attribute.difference, 1)}, ratio {show(attribute.ratio, 2)}"
+    )
+    return Table(columns, rows, title=f"Images by {attribute.name}", caption=caption)
+
+
+def _interval(interval: Interval | None) -> str:
+    return MISSING if interval is None else f"{show(interval.low, 1)} to {show(interval.high, 1)}"

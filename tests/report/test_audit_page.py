@@ -1,0 +1,67 @@
+"""The page of an audit: what it shows, names as text, and tables of all sizes."""
+
+import pytest
+from records import named, random_record, record_of
+
+from faircl.auditing.limits import LimitCheck
+from faircl.fairness.audit import audit_record
+from faircl.fairness.difference import paired_difference
+from faircl.fairness.record import RecordedClass
+from faircl.report.audit_page import audit_summary, write_audit_page
+from faircl.report.audit_tables import confusion_table, headline_table
+
+RECORD = record_of([([0, 0, 1, 1], [0, 0, 0, 255])], named(3))
+
+
+def test_confusion_in_percent_of_the_truth():
+    table = confusion_table(RECORD)
+    assert [column.name for column in table.columns] == ["truth \\ predicted", "c0", "c1", "c2", "none"]
+    assert table.rows == [["c0", 100, None, None, None], ["c1", 50, None, None, 50]]
+
+
+def test_no_confusion_of_many_classes():
+    assert confusion_table(random_record(classes=41)) is None
+    assert confusion_table(random_record(classes=40)) is not None
+
+
+def test_the_mean_comes_before_the_spread():
+    rows = [row[0] for row in headline_table(audit_record(random_record())).rows]
+    assert rows[0] == "mean IoU"
+    assert "calibration error" in rows
+    assert "calibration error" not in [row[0] for row in headline_table(audit_record(RECORD)).rows]
+
+
+def test_summary():
+    audit = audit_record(RECORD)
+    broken = LimitCheck("max_std", "", 1, 2, False, "the STD is 2")
+    assert "c1 is served worst" in audit_summary(audit, [])
+    assert audit_summary(audit, [broken]).endswith("1 limit is broken.")
+    assert audit_summary(audit, [broken, broken]).endswith("2 limits are broken.")
+    assert audit_summary(audit, [broken._replace(holds=True)]).endswith("All limits hold.")
+    one = audit_record(record_of([([0, 0], [0, 0])], named(1)))
+    assert audit_summary(one, []) == "Mean IoU 100.0\N{NO-BREAK SPACE}% over 1 class in 1 image."
+
+
+@pytest.mark.parametrize("title", ["Audit", "<script>alert(1)</script>"])
+def test_page(tmp_path, title):
+    names = (RecordedClass(0, "<script>alert(2)</script>"), RecordedClass(1, '=cmd "q", 🚲'))
+    record = record_of([([0, 0, 1, 1], [0, 1, 1, 1])] * 4, names)
+    groups = {"<i>city": {"image0": "<u>Ulm</u>"}}
+    audit = audit_record(record, groups=groups)
+    check = LimitCheck("max_std", "", 1, 2, False, "the STD is <b>2</b>")
+    path = write_audit_page(
+        tmp_path / "report.html",
+        record,
+        audit,
+        title,
+        checks=[check],
+        difference=paired_difference(record, record),
+        notes=["<em>left out</em>"],
+    )
+    text = path.read_text(encoding="utf-8")
+    for escaped in ("<script>", "<i>city", "<u>", "<b>2", "<em>"):
+        assert escaped not in text
+    for shown in ("Limits", "Measures", "Before and after", "Every class", "Images by", "Where the pixels", "Notes"):
+        assert shown in text
+    assert "://" not in text
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
