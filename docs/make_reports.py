@@ -1,0 +1,130 @@
+"""Writes the live reports of the documentation, their picture, and the picture of the README.
+
+Two finished runs are needed: the demo's, and one on Clothing Co-Parsing (Apache-2.0), trained as docs/live.md says:
+
+    python docs/make_reports.py runs/demo-0/demo runs/clothing --data data/ccp
+
+The pages go to docs/live/, the pictures to docs/images/. The screenshot needs ``make test-browser`` once, for Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+import faircl
+from faircl.data.masks import decode_mask
+from faircl.fairness.chosen_images import image_scores
+from faircl.runs.run import load_run
+
+DOCS = Path(__file__).parent
+QUANTILES = (0.9, 0.5)
+"""Which test images the README shows: those at these quantiles of the mean IoU of an image after the last step."""
+SHOWN = 0.7
+"""Opacity of the painted classes."""
+
+
+def main() -> None:
+    """Write all pages and pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("demo", type=Path, help="the demo's run of FairCL")
+    parser.add_argument("clothing", type=Path, help="a run on Clothing Co-Parsing")
+    parser.add_argument("--data", type=Path, required=True, help="the folder of Clothing Co-Parsing")
+    options = parser.parse_args()
+    live = DOCS / "live"
+    live.mkdir(exist_ok=True)
+    write_page(options.demo, live / "demo.html")
+    write_page(options.clothing, live / "clothing.html")
+    draw_clothing(options.clothing, options.data, DOCS / "images/clothing.png")
+    take_screenshot(live / "clothing.html", DOCS / "images/report.png")
+
+
+def write_page(run: Path, out: Path) -> None:
+    """Write the report of a run without the folders of the machine that trained it."""
+    with tempfile.TemporaryDirectory() as folder:
+        copied = Path(folder) / run.name
+        shutil.copytree(run, copied, ignore=shutil.ignore_patterns("*.safetensors", "checkpoints", "versions"))
+        config = copied / "config.yaml"
+        text = re.sub(r"(?m)^(\s*(?:root|weights): )/.*/([^/\n]+)$", r"\1data/\2", config.read_text(encoding="utf-8"))
+        config.write_text(text, encoding="utf-8")
+        faircl.write_report(copied, out)
+    print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+
+
+def draw_clothing(run: Path, data: Path, path: Path) -> None:
+    """Draw photographs, their truth and the predictions after both steps, with a legend of the classes shown."""
+    record = load_run(run).records[1]
+    scores = image_scores(record)
+    ranked = [int(k) for k in np.argsort(scores) if not np.isnan(scores[k])]
+    ids = [record.images[ranked[round(share * (len(ranked) - 1))]] for share in QUANTILES]
+    networks = [faircl.load(run, step) for step in (0, 1)]
+    rows = []
+    for id in ids:
+        photo = next((data / "images/test").glob(f"{id}.*"))
+        truth = decode_mask(data / f"masks/test/{id}.png")
+        rows.append((np.asarray(Pillow.open(photo)), truth, *(network.predict(photo).mask for network in networks)))
+    names = dict(enumerate((data / "classes.txt").read_text(encoding="utf-8").split("\n")))
+    used = [int(c) for c in np.unique(np.concatenate([mask.ravel() for row in rows for mask in row[1:]]))]
+    used = [c for c in used if 0 < c < 255]
+    colours = dict(zip(used, _colours(len(used)), strict=True))
+    learned = {c.id: c.learned_at for c in record.classes}
+    figure = Figure(figsize=(11, 3.1), dpi=110, layout="compressed")
+    grid = figure.subplots(1, 4 * len(rows), gridspec_kw={"wspace": 0.02})
+    titles = ("photograph", "truth", "after step 0", "after step 1")
+    for k, row in enumerate(rows):
+        for axes, title, mask in zip(grid[4 * k : 4 * k + 4], titles, (None, *row[1:]), strict=True):
+            _show(axes, row[0], mask, colours)
+            axes.set_title(title, fontsize=8)
+    patches = [Patch(facecolor=colours[c], label=names[c] + (" (new)" if learned.get(c) else "")) for c in sorted(used)]
+    figure.legend(handles=patches, loc="outside lower center", ncols=8, fontsize=8, frameon=False)
+    figure.savefig(path, metadata={"Software": None})
+    print(f"{path}: {', '.join(ids)}")
+
+
+def _show(axes: Axes, photo: NDArray[np.uint8], mask: NDArray[np.uint8] | None, colours: dict[int, str]) -> None:
+    shown = photo.astype(np.float64) / 255
+    if mask is not None:
+        shown = 0.35 * shown.mean(axis=2, keepdims=True) + 0.6 * np.ones(3)  # background: the photograph, pale and gray
+        for id, colour in colours.items():
+            chosen = mask == id
+            shown[chosen] = (1 - SHOWN) * shown[chosen] + SHOWN * np.array(matplotlib.colors.to_rgb(colour))
+    axes.imshow(shown.clip(0, 1), interpolation="nearest")
+    axes.set_axis_off()
+
+
+def _colours(count: int) -> list[str]:
+    """Return distinct colours, none of them gray as the background is."""
+    named = [*matplotlib.colormaps["tab10"].colors, *matplotlib.colormaps["Set2"].colors[:7]]  # type: ignore[attr-defined]
+    kept = [colour for colour in named if max(colour) - min(colour) > 0.15]
+    kept += [*matplotlib.colormaps["Dark2"].colors[:7], *matplotlib.colormaps["Set1"].colors[:5]]  # type: ignore[attr-defined]
+    return [matplotlib.colors.to_hex(colour) for colour in kept[:count]]
+
+
+def take_screenshot(page: Path, path: Path) -> None:
+    """Take a picture of the top of a page, as wide as a README."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1180, "height": 1180})
+        opened.goto(page.resolve().as_uri())
+        opened.wait_for_timeout(500)
+        opened.screenshot(path=path)
+        browser.close()
+    Pillow.open(path).convert("P", palette=Pillow.Palette.ADAPTIVE, colors=64).save(path, optimize=True)
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
