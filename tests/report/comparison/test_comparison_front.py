@@ -40,6 +40,13 @@ def test_evenness_that_helps_weak_classes_counts():
     assert lowest((even, strong), front, "std") == 10
 
 
+def test_a_row_that_is_beaten_by_one_passed_over_is_not_on_the_front():
+    beaten, levelled, strong = row("beaten", 50, 20, 31), row("levelled", 51, 19, 30), row("strong", 60, 25, 30)
+    passed_over, front = on_front(beaten, levelled, strong)
+    assert passed_over == {"levelled": "strong"}
+    assert front == ("strong",)
+
+
 @pytest.mark.parametrize(("miou", "passed"), [(59.5, False), (58.5, True)])
 def test_without_records_a_point_of_miou_decides(miou, passed):
     assert on_front(row("a", miou, 10, 20), row("b", 60, 20, 20))[0] == ({"a": "b"} if passed else {})

@@ -2,8 +2,8 @@
 
 A run that forgot everything is on every Pareto front, since no other is more even. So a row is passed over as *levelled
 down* if another row has a significantly higher mIoU and serves the worst-served third of its classes at least as well:
-then the row is even because strong classes fell, and no weak class gained from it. The front of mIoU and a spread is
-taken over the other rows, and the lowest spread of the front is the one that is highlighted.
+then the row is even because strong classes fell, and no weak class gained from it. Rows that are neither passed over nor
+beaten by any other row in both mIoU and a spread are the front, and the lowest spread of the front is highlighted.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ def levelled_down(rows: Sequence[Row], evidence: Evidence) -> dict[str, str]:
 
 
 def fronts(rows: Sequence[Row], passed_over: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the labels on the front of each measure of FRONTED and its mean IoU."""
-    kept = [row for row in rows if row.label not in passed_over]
+    """Return the labels on the front of each measure of FRONTED and its mean IoU, without those passed over.
+
+    A row that one of those beats is not on it either.
+    """
     found = {}
     for name, mean in FRONTED.items():
-        on = pareto_front([(row.mean[mean], row.mean[name]) for row in kept])
-        found[name] = tuple(row.label for row, there in zip(kept, on, strict=True) if there)
+        on = pareto_front([(row.mean[mean], row.mean[name]) for row in rows])
+        unbeaten = [row.label for row, there in zip(rows, on, strict=True) if there]
+        found[name] = tuple(label for label in unbeaten if label not in passed_over)
     return found
 
 
