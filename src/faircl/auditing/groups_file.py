@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from faircl.data.listing import describe_missing
+from faircl.data.listing import IMAGE_SUFFIXES, describe_missing
 from faircl.errors import UserError
 
 IMAGE = "image"
@@ -46,12 +47,15 @@ def read_groups(source: str | Path | Rows, images: Sequence[str]) -> GroupTable:
         attribute: {id: text for id, row in found.items() if (text := _text(rows[row].get(attribute)))}
         for attribute in attributes
     }
-    return GroupTable({attribute: column for attribute, column in values.items() if column}, tuple(notes))
+    known_values = {attribute: column for attribute, column in values.items() if column}
+    if not known_values:
+        raise UserError(f"{name} has no value for any of the images: all are empty; expected {FORMS}.")
+    return GroupTable(known_values, tuple(notes))
 
 
 def _matched(rows: Rows, images: Sequence[str]) -> dict[str, str]:
     """Return the row of every image that has one."""
-    stems = {row: row for row in rows} | {str(PurePosixPath(row).with_suffix("")): row for row in rows if row}
+    stems = {row: row for row in rows} | {_stem(row): row for row in rows}
     names: dict[str, list[str]] = {}
     for stem, row in stems.items():
         names.setdefault(PurePosixPath(stem).name, []).append(row)
@@ -63,6 +67,12 @@ def _matched(rows: Rows, images: Sequence[str]) -> dict[str, str]:
         elif len(short) == 1:
             out[id] = short.pop()
     return out
+
+
+def _stem(name: str) -> str:
+    """Return the name of an image without the extension of an image file; other dots belong to the name."""
+    path = PurePosixPath(name)
+    return str(path.with_suffix("")) if path.suffix.lower() in IMAGE_SUFFIXES else name
 
 
 def _text(value: Any) -> str:
@@ -82,7 +92,7 @@ def _rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _from_csv(text: str) -> dict[str, dict[str, Any]]:
-    reader = csv.DictReader(text.splitlines(), strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     if IMAGE not in (reader.fieldnames or ()):
         raise ValueError(f'its columns are {", ".join(reader.fieldnames or ["none"])}, without "{IMAGE}"')
     rows: dict[str, dict[str, Any]] = {}
