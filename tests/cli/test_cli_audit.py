@@ -132,10 +132,11 @@ def test_a_run(cli, tiny_run, tmp_path):
 
 def test_what_is_given(refused, masks, tiny_run):
     refused("nothing to audit; give --labels", "audit")
-    refused("--predictions and --classes missing", "audit", *masks[:2])
-    refused("--classes missing", "audit", *masks[:4])
+    refused("Without --predictions and --classes masks cannot be audited", "audit", *masks[:2])
+    refused("Without --classes", "audit", *masks[:4])
     refused("both the run", "audit", tiny_run.path, *masks[:2])
     refused("which have no steps", "audit", *masks, "--step", 1)
+    refused("Found --ignore and --resize for the run", "audit", tiny_run.path, "--ignore", 0, "--resize")
     refused("has no evaluation of step 9", "audit", tiny_run.path, "--step", 9)
     refused("does not exist; give the folder of a run", "audit", "nowhere")
 

@@ -145,7 +145,7 @@ def _keep_freed_memory() -> None:
 
 
 def _stray_notes(counts: Iterable[PixelCounts]) -> tuple[str, ...]:
-    """Say how many predicted pixels have a value that no class has."""
+    """Say how many predicted pixels have a value that no audited class has; an ignored class is not audited."""
     strays: Counter[int] = Counter()
     images = 0
     for one in counts:
@@ -156,6 +156,6 @@ def _stray_notes(counts: Iterable[PixelCounts]) -> tuple[str, ...]:
     values = ", ".join(map(str, sorted(strays)[:_SHOWN])) + (", …" if len(strays) > _SHOWN else "")
     where = f"{images} prediction{'s' if images > 1 else ''}"
     return (
-        f"{strays.total():,} labelled pixels in {where} have a value that no class has ({values}): they count as "
+        f"{strays.total():,} labelled pixels in {where} have a value that no audited class has ({values}): they count as "
         "'no class predicted'",
     )

@@ -28,14 +28,15 @@ def headline_table(audit: Audit, title: str = "") -> Table:
     ]
     if worst is not None:
         rows.append([f"worst class: {worst.name}", worst.iou, _interval(worst.interval)])
-        rows.append([f"mean of the {audit.worst_k} worst", audit.worst_k_mean, None])
+        if audit.worst_k > 1:
+            rows.append([f"mean of the {audit.worst_k} worst", audit.worst_k_mean, None])
     rows.append(["frequent classes (major)", audit.major_miou, None])
     rows.append(["other classes (minor)", audit.minor_miou, None])
     rows.append([f"worst {audit.worst_share:g} % of the images", audit.worst_image_miou, None])
     if not math.isnan(audit.calibration_error):
         rows.append(["calibration error", audit.calibration_error, None])
     columns = [Column("measure"), Column("percent", 1), Column(f"{100 * audit.confidence:g} % interval", wrap=False)]
-    caption = f"{audit.images:,} images; intervals by resampling images"
+    caption = f"{audit.images:,} image{'s' * (audit.images != 1)}; intervals by resampling images"
     return Table(columns, rows, title=title, caption=caption)
 
 
