@@ -32,7 +32,7 @@ def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator
             clean_up()
         found = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(
-            f"Cannot write {path}: {found}; finished steps are safe; fix that and continue (train with --resume)."
+            f"Cannot write {path}: {found}; fix that and try again (train with --resume: finished steps are safe)."
         ) from None
 
 

@@ -156,6 +156,6 @@ def _stray_notes(counts: Iterable[PixelCounts]) -> tuple[str, ...]:
     values = ", ".join(map(str, sorted(strays)[:_SHOWN])) + (", …" if len(strays) > _SHOWN else "")
     where = f"{images} prediction{'s' if images > 1 else ''}"
     return (
-        f"{strays.total():,} labelled pixels in {where} have a value that no audited class has ({values}): they count as "
-        "'no class predicted'",
+        f"{strays.total():,} labelled pixels in {where} have a value that no audited class has ({values}): they count "
+        "as 'no class predicted'",
     )

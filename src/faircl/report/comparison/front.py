@@ -2,8 +2,8 @@
 
 A run that forgot everything is on every Pareto front, since no other is more even. So a row is passed over as *levelled
 down* if another row has a significantly higher mIoU and serves the worst-served third of its classes at least as well:
-then the row is even because strong classes fell, and no weak class gained from it. Rows that are neither passed over nor
-beaten by any other row in both mIoU and a spread are the front, and the lowest spread of the front is highlighted.
+then the row is even because strong classes fell, and no weak class gained from it. Rows that are neither passed over
+nor beaten by any other row in both mIoU and a spread are the front, and the lowest spread of the front is highlighted.
 """
 
 from __future__ import annotations
