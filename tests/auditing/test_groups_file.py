@@ -58,6 +58,20 @@ def test_line_breaks_in_quotes_belong_to_the_value(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ({}, "The groups hold no image"),
+        ({"c": "Ulm"}, "Cannot read the groups: it holds 'Ulm' where the metadata of an image is expected"),
+        ({7: {"city": "Ulm"}}, "names none of the images: found '7'"),
+    ],
+)
+def test_mistakes_from_python(rows, words):
+    with pytest.raises(UserError) as error:
+        read_groups(rows, IMAGES)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("name", "text", "words"),
     [
         ("g.csv", "", 'without "image"'),

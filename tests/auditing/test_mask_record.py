@@ -112,8 +112,8 @@ def test_ids_ignored_values_and_background(tmp_path):
 def test_arrays_of_different_number_or_name():
     mask = np.zeros((2, 2), int)
     for labels, predictions, words in (
-        ([mask], [], "only 0 predictions"),
-        ([mask], [mask, mask], "only 1 labels"),
+        ([mask], [], "predictions end after 0"),
+        ([mask], [mask, mask], "labels end after 1"),
         ([], [], "no mask to audit"),
     ):
         with pytest.raises(UserError, match=words):

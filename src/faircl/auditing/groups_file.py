@@ -28,7 +28,8 @@ class GroupTable(NamedTuple):
 
 def read_groups(source: str | Path | Rows, images: Sequence[str]) -> GroupTable:
     """Read the metadata of images; an image is named by its id, its file name, or either with an extension."""
-    rows, name = (source, "the groups") if isinstance(source, Mapping) else (_rows(Path(source)), str(source))
+    name = "the groups" if isinstance(source, Mapping) else str(source)
+    rows = _rows(source)
     found = _matched(rows, images)
     if not found:
         first = next(iter(rows), None)
@@ -79,16 +80,21 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value).strip()
 
 
-def _rows(path: Path) -> dict[str, dict[str, Any]]:
+def _rows(source: str | Path | Rows) -> dict[str, dict[str, Any]]:
+    where = "" if isinstance(source, Mapping) else f" {source}"
     try:
-        text = path.expanduser().read_text(encoding="utf-8-sig")
-        rows = _from_json(json.loads(text)) if path.suffix.lower() == ".json" else _from_csv(text)
+        rows = _from_json(source) if isinstance(source, Mapping) else _from_file(Path(source).expanduser())
     except (OSError, ValueError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else " ".join(str(error).split())
-        raise UserError(f"Cannot read the groups {path}: {why}; expected {FORMS}.") from None
+        raise UserError(f"Cannot read the groups{where}: {why}; expected {FORMS}.") from None
     if not rows:
-        raise UserError(f"The groups {path} hold no image; expected {FORMS}.")
+        raise UserError(f"The groups{where} hold no image; expected {FORMS}.")
     return rows
+
+
+def _from_file(path: Path) -> dict[str, dict[str, Any]]:
+    text = path.read_text(encoding="utf-8-sig")
+    return _from_json(json.loads(text)) if path.suffix.lower() == ".json" else _from_csv(text)
 
 
 def _from_csv(text: str) -> dict[str, dict[str, Any]]:
@@ -106,11 +112,11 @@ def _from_csv(text: str) -> dict[str, dict[str, Any]]:
 def _from_json(tree: Any) -> dict[str, dict[str, Any]]:
     """Read a mapping of images to metadata, or a list of metadata that each hold "image"."""
     rows: dict[str, dict[str, Any]] = {}
-    if not isinstance(tree, dict | list):
+    if not isinstance(tree, Mapping | list):
         raise ValueError(f"it holds a {type(tree).__name__}")
-    entries = tree.items() if isinstance(tree, dict) else [(None, one) for one in tree]
+    entries = tree.items() if isinstance(tree, Mapping) else [(None, one) for one in tree]
     for name, one in entries:
-        if not isinstance(one, dict) or (name is None and IMAGE not in one):
+        if not isinstance(one, Mapping) or (name is None and IMAGE not in one):
             raise ValueError(f"it holds {one!r} where the metadata of an image is expected")
         _add(rows, str(one[IMAGE] if name is None else name), {k: v for k, v in one.items() if k != IMAGE})
     return rows
