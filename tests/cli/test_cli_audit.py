@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -116,6 +118,19 @@ def test_groups_and_notes(audit, tmp_path):
     assert "<b>Bonn" not in page
     assert "<script>" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_file_names_that_are_no_text(audit, tmp_path):
+    odd = os.fsdecode(b"b\xff.png")
+    try:
+        shutil.copy(tmp_path / "labels/image0.png", tmp_path / "labels" / odd)
+    except OSError:
+        pytest.skip("the file system takes text alone")
+    result = audit("--common", "--out", tmp_path / "audit")
+    assert result.code == 0, result.err
+    (note,) = json.loads((tmp_path / "audit/audit.json").read_text(encoding="utf-8"))["notes"]
+    assert odd.removesuffix(".png") in note
+    assert sorted(one.name for one in (tmp_path / "audit").iterdir()) == ["audit.json", "evaluation.npz", "report.html"]
 
 
 def test_a_run(cli, tiny_run, tmp_path):
