@@ -32,7 +32,7 @@ def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator
             clean_up()
         found = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(
-            f"Cannot write {path}: {found}; finished steps are safe; fix that and continue (train with --resume)."
+            f"Cannot write {path}: {found}; fix that and try again (train with --resume: finished steps are safe)."
         ) from None
 
 
@@ -47,10 +47,10 @@ def check_new_folder(out: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file."""
+    """Write a text file; bytes of file names that are no text are written as escapes, which JSON reads back."""
     part = path.with_name(f".{path.name}.part")
     with writing(path, lambda: part.unlink(missing_ok=True)):
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
         move_into_place(part, path)
 
 

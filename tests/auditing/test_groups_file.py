@@ -47,6 +47,30 @@ def test_names_of_two_folders_are_not_mixed_up():
     assert found.values == {"city": {"bonn/a": "Bonn"}}
 
 
+def test_dots_in_names_are_no_extensions():
+    rows = {"a.left": {"eye": "left"}, "a.right.PNG": {"eye": "right"}, "/": {"eye": "?"}}
+    assert read_groups(rows, ("a.left", "a.right", "a")).values == {"eye": {"a.left": "left", "a.right": "right"}}
+
+
+def test_line_breaks_in_quotes_belong_to_the_value(tmp_path):
+    (tmp_path / "g.csv").write_text('image,city\r\nc,"Ulm\nOst"\r\nulm/a,x\u2028y\r\n', encoding="utf-8", newline="")
+    assert read_groups(tmp_path / "g.csv", IMAGES).values == {"city": {"c": "Ulm\nOst", "ulm/a": "x\u2028y"}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ({}, "The groups hold no image"),
+        ({"c": "Ulm"}, "Cannot read the groups: it holds 'Ulm' where the metadata of an image is expected"),
+        ({7: {"city": "Ulm"}}, "names none of the images: found '7'"),
+    ],
+)
+def test_mistakes_from_python(rows, words):
+    with pytest.raises(UserError) as error:
+        read_groups(rows, IMAGES)
+    assert words in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -57,6 +81,7 @@ def test_names_of_two_folders_are_not_mixed_up():
         ("g.csv", "image,city\na\n", "line 2 has another number of columns"),
         ("g.csv", "image,city\na,Ulm\na,Bonn\n", "names the image 'a' twice"),
         ("g.csv", "image\na\n", "no column beside the image"),
+        ("g.csv", "image,city\nulm/a,\n", "no value for any of the images"),
         ("g.csv", 'image,city\n"a,Ulm\n', "Cannot read the groups"),
         ("g.csv", "image,city\nq,Ulm\n", "names none of the images: found 'q', expected names such as 'ulm/a'"),
         ("g.json", "{", "Cannot read the groups"),

@@ -89,8 +89,8 @@ def test_notes_on_values_without_a_class(tmp_path):
     predictions = write_masks(tmp_path / "predictions", {"a": [[0, 9, 9]], "b": [[255, 1, 40]]})
     found = count(labels, predictions)
     assert found.notes == (
-        "3 labelled pixels in 2 predictions have a value that no class has (9, 40, 255): they count as 'no class "
-        "predicted'",
+        "3 labelled pixels in 2 predictions have a value that no audited class has (9, 40, 255): they count as "
+        "'no class predicted'",
     )
     assert found.record.confusion()[:2].tolist() == [[1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 3]]
 
@@ -112,8 +112,8 @@ def test_ids_ignored_values_and_background(tmp_path):
 def test_arrays_of_different_number_or_name():
     mask = np.zeros((2, 2), int)
     for labels, predictions, words in (
-        ([mask], [], "only 0 predictions"),
-        ([mask], [mask, mask], "only 1 labels"),
+        ([mask], [], "predictions end after 0"),
+        ([mask], [mask, mask], "labels end after 1"),
         ([], [], "no mask to audit"),
     ):
         with pytest.raises(UserError, match=words):

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -118,6 +120,19 @@ def test_groups_and_notes(audit, tmp_path):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
+def test_file_names_that_are_no_text(audit, tmp_path):
+    odd = os.fsdecode(b"b\xff.png")
+    try:
+        shutil.copy(tmp_path / "labels/image0.png", tmp_path / "labels" / odd)
+    except OSError:
+        pytest.skip("the file system takes text alone")
+    result = audit("--common", "--out", tmp_path / "audit")
+    assert result.code == 0, result.err
+    (note,) = json.loads((tmp_path / "audit/audit.json").read_text(encoding="utf-8"))["notes"]
+    assert odd.removesuffix(".png") in note
+    assert sorted(one.name for one in (tmp_path / "audit").iterdir()) == ["audit.json", "evaluation.npz", "report.html"]
+
+
 def test_a_run(cli, tiny_run, tmp_path):
     result = cli("audit", tiny_run.path, "--json", "--out", tmp_path / "audit")
     assert result.code == 0, result.err
@@ -132,10 +147,11 @@ def test_a_run(cli, tiny_run, tmp_path):
 
 def test_what_is_given(refused, masks, tiny_run):
     refused("nothing to audit; give --labels", "audit")
-    refused("--predictions and --classes missing", "audit", *masks[:2])
-    refused("--classes missing", "audit", *masks[:4])
+    refused("Without --predictions and --classes masks cannot be audited", "audit", *masks[:2])
+    refused("Without --classes", "audit", *masks[:4])
     refused("both the run", "audit", tiny_run.path, *masks[:2])
     refused("which have no steps", "audit", *masks, "--step", 1)
+    refused("Found --ignore and --resize for the run", "audit", tiny_run.path, "--ignore", 0, "--resize")
     refused("has no evaluation of step 9", "audit", tiny_run.path, "--step", 9)
     refused("does not exist; give the folder of a run", "audit", "nowhere")
 

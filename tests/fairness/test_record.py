@@ -76,11 +76,20 @@ def test_file_gives_back_the_record_and_equal_records_equal_bytes(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "b.npz"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"no zip file", None])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda _: b"no zip file",
+        lambda good: good[:-40],
+        lambda good: good[:60] + b"\xff" * 8 + good[68:],
+    ],
+    ids=["empty", "text", "cut off", "changed"],
+)
 def test_damaged_file_is_a_plain_error(tmp_path, damage):
     path = tmp_path / "evaluation.npz"
     save_record(random_record(images=2), path)
-    path.write_bytes(path.read_bytes()[:-40] if damage is None else damage)
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match="damaged"):
         load_record(path)
 

@@ -1,5 +1,7 @@
 """The page of an audit: what it shows, names as text, and tables of all sizes."""
 
+import csv
+
 import pytest
 from records import named, random_record, record_of
 
@@ -8,7 +10,7 @@ from faircl.fairness.audit import audit_record
 from faircl.fairness.difference import paired_difference
 from faircl.fairness.record import RecordedClass
 from faircl.report.audit_page import audit_summary, write_audit_page
-from faircl.report.audit_tables import confusion_table, headline_table
+from faircl.report.audit_tables import class_table, confusion_table, difference_table, headline_table
 
 RECORD = record_of([([0, 0, 1, 1], [0, 0, 0, 255])], named(3))
 
@@ -29,6 +31,20 @@ def test_the_mean_comes_before_the_spread():
     assert rows[0] == "mean IoU"
     assert "calibration error" in rows
     assert "calibration error" not in [row[0] for row in headline_table(audit_record(RECORD)).rows]
+
+
+def test_csv_has_the_ends_of_intervals_as_numbers():
+    before, after = random_record(right=0.5), random_record(right=0.7)
+    audit, difference = audit_record(before), paired_difference(after, before)
+    for table, interval in (
+        (headline_table(audit), audit.miou_interval),
+        (class_table(audit), max(audit.classes, key=lambda one: one.pixels).interval),
+        (difference_table(difference), difference.miou.interval),
+    ):
+        lines = list(csv.reader(table.csv().splitlines()))
+        low, high = (float(lines[1][lines[0].index(name)]) for name in ("low", "high"))
+        assert (low, high) == interval
+    assert difference.miou.interval.high < 0  # a spreadsheet takes it for a number, without an apostrophe
 
 
 def test_summary():

@@ -153,9 +153,8 @@ def test_a_failed_write_is_one_sentence(error, found, tmp_path):
     cleaned = []
     with pytest.raises(UserError) as caught, writing(tmp_path / "a", lambda: cleaned.append(1)):
         raise error
-    expected = (
-        f"Cannot write {tmp_path / 'a'}: {found}; finished steps are safe; fix that and continue (train with --resume)."
-    )
+    advice = "fix that and try again (train with --resume: finished steps are safe)."
+    expected = f"Cannot write {tmp_path / 'a'}: {found}; {advice}"
     assert str(caught.value) == expected
     assert cleaned == [1]
 
@@ -178,7 +177,7 @@ def test_a_disk_that_fills_up_at_a_later_step(function, tiny_run, tiny_train, tm
 
     with monkeypatch.context() as patch:
         patch.setattr(results, function, full)
-        with pytest.raises(UserError, match=r"Cannot write .*: No space left on device; finished steps are safe"):
+        with pytest.raises(UserError, match=r"Cannot write .*: No space left on device; fix that and try again"):
             tiny_train(root)
     assert [step.name for step in (root / "steps").iterdir()] == ["00"]
     resumed = tiny_train(root, resume=True)

@@ -92,7 +92,7 @@ def count_arrays(
     counts, names = [], []
     given = iter(ids)
     for number, (label, prediction) in enumerate(_together(labels, predictions)):
-        name = next(given, f"{number:06}")
+        name = str(next(given, f"{number:06}"))
         mask, guess = array_ids(label, f"Label {name}"), array_ids(prediction, f"Prediction {name}")
         guess = _fitted(guess, mask, f"Prediction {name}", "the label", settings.resize)
         counts.append(counter.count(mask, guess, f"Label {name}"))
@@ -120,7 +120,7 @@ def _together(labels: Iterable[Any], predictions: Iterable[Any]) -> Iterator[tup
     for number, pair in enumerate(zip_longest(labels, predictions, fillvalue=missing)):
         if pair[0] is missing or pair[1] is missing:
             short = "labels" if pair[0] is missing else "predictions"
-            raise UserError(f"There are only {number} {short}; every image needs a label and a prediction.")
+            raise UserError(f"The {short} end after {number}; every image needs a label and a prediction.")
         yield pair
 
 
@@ -145,7 +145,7 @@ def _keep_freed_memory() -> None:
 
 
 def _stray_notes(counts: Iterable[PixelCounts]) -> tuple[str, ...]:
-    """Say how many predicted pixels have a value that no class has."""
+    """Say how many predicted pixels have a value that no audited class has; an ignored class is not audited."""
     strays: Counter[int] = Counter()
     images = 0
     for one in counts:
@@ -156,6 +156,6 @@ def _stray_notes(counts: Iterable[PixelCounts]) -> tuple[str, ...]:
     values = ", ".join(map(str, sorted(strays)[:_SHOWN])) + (", …" if len(strays) > _SHOWN else "")
     where = f"{images} prediction{'s' if images > 1 else ''}"
     return (
-        f"{strays.total():,} labelled pixels in {where} have a value that no class has ({values}): they count as "
-        "'no class predicted'",
+        f"{strays.total():,} labelled pixels in {where} have a value that no audited class has ({values}): they count "
+        "as 'no class predicted'",
     )

@@ -34,7 +34,7 @@ class PixelCounts(NamedTuple):
 class PixelCounter:
     """Counts pairs of masks. ``ignored`` values of the label are left out; 65535 always is.
 
-    A predicted value that no class has counts as "no class predicted".
+    A predicted value that none of the classes has, an ignored class's too, counts as "no class predicted".
     """
 
     def __init__(self, classes: Sequence[RecordedClass], ignored: frozenset[int], source: str) -> None:

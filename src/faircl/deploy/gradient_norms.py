@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from faircl.config.run import RunConfig
 from faircl.engine.evaluate import evaluation_mode
 from faircl.engine.make_method import make_method
 from faircl.engine.network import build_model, move_to_device
-from faircl.engine.reevaluate import saved_steps
+from faircl.engine.reevaluate import moved_config, saved_steps
 from faircl.engine.runtime import make_fabric, process_settings
 from faircl.errors import UserError
 from faircl.labels import IGNORE
@@ -23,7 +22,6 @@ from faircl.losses.binary import upsampled_binary_cross_entropy
 from faircl.losses.cross_entropy import upsampled_cross_entropy
 from faircl.precision import at_least_float32
 from faircl.progress import Reporter
-from faircl.readers.base import FileConfig
 from faircl.runs.checkpoint import load_step
 from faircl.runs.folder import RunFolder
 from faircl.scenario.division import find_splits
@@ -75,7 +73,7 @@ def gradient_norms(
     """
     if images < 1:
         raise UserError(f"At least one image is needed to measure gradients; found {images}.")
-    config = _moved(folder, folder.config(), root)
+    config = moved_config(folder, root)
     saved = saved_steps(folder, step)[-1]
     scenario, data = folder.load_scenario(), config.data.open()
     split, known = find_splits(config.data, scenario.protocol).train, scenario.steps[saved].images
@@ -127,11 +125,3 @@ def class_norms(logits: Tensor, labels: Tensor, channels: int, *losses: Loss) ->
         (gradient,) = torch.autograd.grad(loss(leaf, labels) * valid.sum(), leaf)
         found.append(per_class(gradient.norm(dim=1)[valid]))
     return tuple(found)
-
-
-def _moved(folder: RunFolder, config: RunConfig, root: Path | None) -> RunConfig:
-    if root is None:
-        return config
-    if not isinstance(config.data, FileConfig):
-        raise UserError(f"--root is for folder data; the run {folder.path} used '{config.data.name}'.")
-    return config.model_copy(update={"data": config.data.model_copy(update={"root": root})})

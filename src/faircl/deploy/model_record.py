@@ -47,7 +47,7 @@ def count_model(
             images, masks = _parts(batch)
             logits = _logits(model(images.to(device)), len(counter.classes))
             labels = _labels(masks.to(device), table, len(logits), classes.source)
-            names = [next(given, f"{len(counter.images) + k:06}") for k in range(len(labels))]
+            names = [str(next(given, f"{len(counter.images) + k:06}")) for k in range(len(labels))]
             counter.update(names, logits, upsampled_argmax(logits, labels.shape[-2:]), labels)
             task.advance()
     if not counter.images:
@@ -118,7 +118,7 @@ def _logits(output: Any, classes: int) -> Tensor:
     if isinstance(found, Sequence) and found and isinstance(found[0], Tensor):
         found = found[0]
     if not isinstance(found, Tensor) or found.ndim != 4 or found.shape[1] != classes:
-        shape = f"of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        shape = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
         raise UserError(
             f"The network gave {shape}; expected logits (B, {classes}, h, w), one channel per class of the list."
         )

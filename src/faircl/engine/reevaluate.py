@@ -44,11 +44,7 @@ def evaluate_again(
     """
     init_process_group()
     reporter = rank_zero_reporter(reporter)
-    config = folder.config()
-    if root is not None:
-        if not isinstance(config.data, FileConfig):
-            raise UserError(f"--root is for folder data; the run {folder.path} used '{config.data.name}'.")
-        config = config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
+    config = moved_config(folder, root)
     steps = saved_steps(folder, step)
     data = config.data.open()
     chosen = CONVENTIONS[convention or config.eval.convention]
@@ -80,6 +76,16 @@ def evaluate_again(
             )
             found.append(metrics)
     return found
+
+
+def moved_config(folder: RunFolder, root: Path | None) -> RunConfig:
+    """Return the configuration of a run, with ``root`` as the data folder if that has moved."""
+    config = folder.config()
+    if root is None:
+        return config
+    if not isinstance(config.data, FileConfig):
+        raise UserError(f"--root is for folder data; the run {folder.path} used '{config.data.name}'.")
+    return config.model_copy(update={"data": config.data.model_copy(update={"root": root})})
 
 
 def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:

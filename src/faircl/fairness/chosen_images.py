@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from faircl.fairness.image_ious import image_ious, known_means
+from faircl.fairness.rates import Floats, class_rates, scored
 from faircl.fairness.record import EvaluationRecord
 
 LEAST_LOSS = 1.0
 """Percent of a class's pixels that must have been lost for an image to be chosen for it."""
 
 
-def image_scores(record: EvaluationRecord) -> NDArray[np.float64]:
+def image_scores(record: EvaluationRecord) -> Floats:
     """Return the mean IoU in percent of every image (N,) over the scored classes that its truth shows; else NaN."""
-    hits, truth, predicted = record.per_image()
-    shown = (truth > 0) & np.array([c.scored for c in record.classes])
-    ious = np.where(shown, hits / np.maximum(truth + predicted - hits, 1), 0)
-    number = shown.sum(axis=1)
-    return np.where(number > 0, 100 * ious.sum(axis=1) / np.maximum(number, 1), np.nan)
+    return known_means(image_ious(record.per_image(), scored(record)), axis=1)
 
 
 def choose_images(record: EvaluationRecord, before: EvaluationRecord | None, most: int) -> dict[int, list[str]]:
@@ -53,9 +50,7 @@ def _worst_images(record: EvaluationRecord) -> Iterator[tuple[int, str]]:
 
 def _worst_classes(record: EvaluationRecord) -> Iterator[tuple[int, str]]:
     counts = record.per_image()
-    hits, truth, predicted = (column.sum(axis=0) for column in counts)
-    scored = (truth > 0) & np.array([c.scored for c in record.classes])
-    ious = np.where(scored, 100 * hits / np.maximum(truth + predicted - hits, 1), np.nan)
+    ious = class_rates(record, counts).ious
     missed = counts.truth - counts.hits
     for k in _ordered(ious):
         if missed[:, k].any():
@@ -96,6 +91,6 @@ def _median(record: EvaluationRecord) -> Iterator[tuple[int, str]]:
         yield image, f"median image: mean IoU {scores[image]:.1f}"
 
 
-def _ordered(values: NDArray[np.float64]) -> Iterator[int]:
+def _ordered(values: Floats) -> Iterator[int]:
     """Positions of the known values, the smallest first."""
     return (int(k) for k in np.argsort(values, kind="stable") if not np.isnan(values[k]))

@@ -45,7 +45,7 @@ def image_means(ious: Floats, q: float = WORST) -> ImageIoUs:
     the images that show it is C_c, and mIoU^C the mean of C_c over classes. The worst q % are the max(1, ⌊q N / 100⌋)
     images with the lowest I_i, and for every class as many of its own n_c images with its lowest IoU.
     """
-    by_image, by_class = _means(ious, axis=1), _means(ious, axis=0)
+    by_image, by_class = known_means(ious, axis=1), known_means(ious, axis=0)
     shown = by_image[~np.isnan(by_image)]
     return ImageIoUs(
         image_miou=_mean(shown),
@@ -66,10 +66,11 @@ def _worst(ious: Floats, q: float) -> Floats:
     ranked = np.sort(ious, axis=0)  # NaN last
     shown = (~np.isnan(ious)).sum(axis=0)
     counts = np.maximum(1, (q / 100 * shown).astype(np.int64))
-    return _means(np.where(np.arange(len(ious))[:, None] < counts, ranked, np.nan), axis=0)
+    return known_means(np.where(np.arange(len(ious))[:, None] < counts, ranked, np.nan), axis=0)
 
 
-def _means(values: Floats, axis: int) -> Floats:
+def known_means(values: Floats, axis: int) -> Floats:
+    """Return the means of the values that are not NaN along an axis; NaN where there is none."""
     known = ~np.isnan(values)
     counts = known.sum(axis=axis)
     sums = np.where(known, values, 0).sum(axis=axis)

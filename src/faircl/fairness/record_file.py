@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def load_record(path: Path) -> EvaluationRecord:
         )
     except FileNotFoundError:
         raise UserError(f"There is no record of an evaluation at {path}.") from None
-    except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"Cannot read {path}: {error}; the file is damaged.") from None
 
 

@@ -9,10 +9,12 @@ from faircl.fairness.audit import Audit
 from faircl.fairness.difference import Difference
 from faircl.fairness.intervals import Interval
 from faircl.fairness.record import EvaluationRecord
-from faircl.tables import MISSING, Column, Styled, Table, Value, show
+from faircl.tables import Column, Styled, Table, Value, show
 
 MOST_CLASSES = 40
 """Classes whose confusion is shown as a table."""
+ENDS = (Column("low", 1), Column("high", 1))
+"""The ends of an interval, numbers in every format."""
 NONE = "none"
 """Heading of pixels that no class was predicted for."""
 
@@ -21,22 +23,23 @@ def headline_table(audit: Audit, title: str = "") -> Table:
     """One row per measure, the mean IoU first; the worst class has its own class's interval."""
     worst = audit.worst
     rows: list[list[Value]] = [
-        ["mean IoU", audit.miou, _interval(audit.miou_interval)],
-        ["STD of class IoUs", audit.std, _interval(audit.std_interval)],
-        ["gap, best minus worst class", audit.gap, None],
-        ["error gap", audit.error_gap, None],
+        ["mean IoU", audit.miou, *_ends(audit.miou_interval)],
+        ["STD of class IoUs", audit.std, *_ends(audit.std_interval)],
+        ["gap, best minus worst class", audit.gap, *_ends(None)],
+        ["error gap", audit.error_gap, *_ends(None)],
     ]
     if worst is not None:
-        rows.append([f"worst class: {worst.name}", worst.iou, _interval(worst.interval)])
-        rows.append([f"mean of the {audit.worst_k} worst", audit.worst_k_mean, None])
-    rows.append(["frequent classes (major)", audit.major_miou, None])
-    rows.append(["other classes (minor)", audit.minor_miou, None])
-    rows.append([f"worst {audit.worst_share:g} % of the images", audit.worst_image_miou, None])
+        rows.append([f"worst class: {worst.name}", worst.iou, *_ends(worst.interval)])
+        if audit.worst_k > 1:
+            rows.append([f"mean of the {audit.worst_k} worst", audit.worst_k_mean, *_ends(None)])
+    rows.append(["frequent classes (major)", audit.major_miou, *_ends(None)])
+    rows.append(["other classes (minor)", audit.minor_miou, *_ends(None)])
+    rows.append([f"worst {audit.worst_share:g} % of the images", audit.worst_image_miou, *_ends(None)])
     if not math.isnan(audit.calibration_error):
-        rows.append(["calibration error", audit.calibration_error, None])
-    columns = [Column("measure"), Column("percent", 1), Column(f"{100 * audit.confidence:g} % interval", wrap=False)]
-    caption = f"{audit.images:,} images; intervals by resampling images"
-    return Table(columns, rows, title=title, caption=caption)
+        rows.append(["calibration error", audit.calibration_error, *_ends(None)])
+    images = f"{audit.images:,} image{'s' * (audit.images != 1)}"
+    caption = f"{images}; low and high: ends of the {100 * audit.confidence:g} % interval, by resampling images"
+    return Table([Column("measure"), Column("percent", 1), *ENDS], rows, title=title, caption=caption)
 
 
 def class_table(audit: Audit) -> Table:
@@ -45,16 +48,19 @@ def class_table(audit: Audit) -> Table:
     rows: list[list[Value]] = []
     for one in sorted(audit.classes, key=lambda c: -c.pixels):
         iou: Value = Styled(one.iou, "bold red") if worst and one.id == worst.id else one.iou
-        rows.append([one.name, one.id, iou, _interval(one.interval), one.accuracy, one.error_rate, one.pixels])
+        rows.append([one.name, one.id, iou, *_ends(one.interval), one.accuracy, one.error_rate, one.pixels])
         rows[-1] += [one.share / 100, one.images]
-    columns = [Column("class"), Column("id", wrap=False), Column("IoU", 1), Column("interval", wrap=False)]
+    columns = [Column("class"), Column("id", wrap=False), Column("IoU", 1), *ENDS]
     columns += [
         Column("accuracy", 1),
         Column("error rate", 1, detail=True),
         Column("pixels"),
         Column("share", 2, kind="percent"),
     ]
-    return Table([*columns, Column("images", detail=True)], rows, title="Classes, the most frequent first")
+    caption = f"low and high: ends of the {100 * audit.confidence:g} % interval of the IoU"
+    return Table(
+        [*columns, Column("images", detail=True)], rows, title="Classes, the most frequent first", caption=caption
+    )
 
 
 def group_tables(audit: Audit) -> list[Table]:
@@ -68,16 +74,13 @@ def difference_table(difference: Difference) -> Table:
     known = [(c.name, c) for c in difference.classes if not math.isnan(c.difference)]
     changes += sorted(known, key=lambda item: item[1].difference)
     rows: list[list[Value]] = [
-        [name, one.before, one.after, one.difference, _interval(one.interval)] for name, one in changes
+        [name, one.before, one.after, one.difference, *_ends(one.interval)] for name, one in changes
     ]
-    columns = [
-        Column("measure"),
-        Column("before", 1),
-        Column("after", 1),
-        Column("change", 1),
-        Column("interval", wrap=False),
-    ]
-    caption = f"{difference.images:,} images of both; {100 * difference.confidence:g} % intervals, paired over images"
+    columns = [Column("measure"), Column("before", 1), Column("after", 1), Column("change", 1), *ENDS]
+    caption = (
+        f"{difference.images:,} images of both; low and high: ends of the {100 * difference.confidence:g} % interval "
+        "of the change, paired over images"
+    )
     return Table(columns, rows, title="Against the earlier audit", caption=caption)
 
 
@@ -100,10 +103,10 @@ def confusion_table(record: EvaluationRecord) -> Table | None:
 
 def _group_table(attribute: Any) -> Table:
     rows: list[list[Value]] = [
-        [one.value, one.images, one.miou, _interval(one.miou_interval), one.std, one.worst, one.worst_iou]
+        [one.value, one.images, one.miou, *_ends(one.miou_interval), one.std, one.worst, one.worst_iou]
         for one in sorted(attribute.groups, key=lambda group: (math.isnan(group.miou), group.miou))
     ]
-    columns = [Column(attribute.name), Column("images"), Column("mean IoU", 1), Column("interval", wrap=False)]
+    columns = [Column(attribute.name), Column("images"), Column("mean IoU", 1), *ENDS]
     columns += [Column("STD", 1), Column("worst class"), Column("its IoU", 1)]
     caption = (
         f"mean IoU: minimum {show(attribute.group_min, 1)}, maximum {show(attribute.group_max, 1)}, "
@@ -112,5 +115,5 @@ def _group_table(attribute: Any) -> Table:
     return Table(columns, rows, title=f"Images by {attribute.name}", caption=caption)
 
 
-def _interval(interval: Interval | None) -> str:
-    return MISSING if interval is None else f"{show(interval.low, 1)} to {show(interval.high, 1)}"
+def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else (interval.low, interval.high)

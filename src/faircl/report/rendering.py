@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from faircl.files import write_text
+from faircl.table_escapes import printable
 from faircl.tables import show
 
 _INERT = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
@@ -46,6 +47,7 @@ def _environment() -> Environment:
     # autoescape for every template: class names, labels and configurations are user input.
     environment = Environment(
         loader=PackageLoader("faircl.report"),
+        finalize=_shown,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -53,3 +55,8 @@ def _environment() -> Environment:
     )
     environment.filters["number"] = show
     return environment
+
+
+def _shown(value: Any) -> Any:
+    """Return what a template shows of a value: of plain text only what is printable."""
+    return printable(value) if type(value) is str else value

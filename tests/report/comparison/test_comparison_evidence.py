@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from recorded_run import make_recorded_run
 
-from faircl.fairness import paired_difference
+from faircl.fairness import Interval, paired_difference
 from faircl.fairness.record_file import RECORD, save_record
-from faircl.report.comparison.evidence import gather
+from faircl.report.comparison.evidence import centred, gather
 from faircl.runs.run import load_run
 
 
@@ -45,6 +45,19 @@ def test_seeds_are_averaged_and_images_are_resampled(tmp_path):
     assert change.measures["all"].difference == pytest.approx(other.final.groups["all"].miou - mean)
     assert evidence.clearly_above("x", "y")
     assert not evidence.clearly_above("y", "x")
+
+
+@pytest.mark.parametrize(
+    ("ends", "middle", "wanted", "expected"),
+    [
+        (Interval(10, 30), 20, 25, Interval(15, 35)),
+        (Interval(10, 100), 70, 70, Interval(10, 100)),
+        (Interval(-100, 20), -50, -40, Interval(-100, 30)),
+        (None, 20, 25, None),
+    ],
+)
+def test_an_interval_that_was_cut_at_one_end_is_not_narrowed(ends, middle, wanted, expected):
+    assert centred(ends, middle, wanted) == expected
 
 
 def test_equal_runs_differ_in_nothing(tmp_path):

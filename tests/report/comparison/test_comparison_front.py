@@ -40,6 +40,30 @@ def test_evenness_that_helps_weak_classes_counts():
     assert lowest((even, strong), front, "std") == 10
 
 
+def test_a_row_that_is_beaten_by_one_passed_over_is_not_on_the_front():
+    beaten, levelled, strong = row("beaten", 50, 20, 31), row("levelled", 51, 19, 30), row("strong", 60, 25, 30)
+    passed_over, front = on_front(beaten, levelled, strong)
+    assert passed_over == {"levelled": "strong"}
+    assert front == ("strong",)
+
+
+def test_in_a_group_of_classes_the_mean_of_the_group_decides():
+    fine, fair = row("fine", 20, 10, 0), row("fair", 60, 20, 30)
+    fine.mean.update(new=70.0, new_std=5.0, old=5.0, old_std=4.0)
+    fair.mean.update(new=65.0, new_std=8.0, old=60.0, old_std=20.0)
+    passed_over = levelled_down((fine, fair), NOTHING)
+    found = fronts((fine, fair), passed_over)
+    assert passed_over == {"fine": "fair"}
+    assert (found["std"], found["old_std"], found["new_std"]) == (("fair",), ("fair",), ("fine",))
+
+
+def test_a_row_that_is_more_even_in_a_group_it_serves_better_is_not_levelled_down():
+    joint, fair = row("joint", 58, 30, 20), row("fair", 68, 20, 30)
+    joint.mean.update(major=88.0, major_std=6.0)
+    fair.mean.update(major=86.0, major_std=7.0)
+    assert levelled_down((joint, fair), NOTHING) == {}
+
+
 @pytest.mark.parametrize(("miou", "passed"), [(59.5, False), (58.5, True)])
 def test_without_records_a_point_of_miou_decides(miou, passed):
     assert on_front(row("a", miou, 10, 20), row("b", 60, 20, 20))[0] == ({"a": "b"} if passed else {})

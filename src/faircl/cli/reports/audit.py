@@ -98,7 +98,9 @@ def audit(
         check_audit_folder(out)
     shared: dict[str, Any] = {"groups": groups, "limits": limits, "before": before}
     masks: dict[str, Any] = {"--labels": labels, "--predictions": predictions, "--classes": classes}
-    _check_source(run, masks, step)
+    counting = {"--ignore": ignore, "--background": background, "--common": common, "--resize": resize}
+    counting |= {"--labels-ending": labels_ending, "--predictions-ending": predictions_ending}
+    _check_source(run, masks, counting, step)
     if run is not None:
         result = faircl.audit_run(run, step, **shared)
     else:
@@ -124,14 +126,18 @@ def audit(
         raise typer.Exit(1)
 
 
-def _check_source(run: Path | None, masks: dict[str, Any], step: int | None) -> None:
+def _check_source(run: Path | None, masks: dict[str, Any], counting: dict[str, Any], step: int | None) -> None:
     given = [name for name, path in masks.items() if path is not None]
     missing = [name for name in masks if name not in given]
     if run is not None and given:
         raise UserError(f"Found both the run {run} and {' and '.join(given)}; give a run or masks.")
+    if run is not None and (unused := [name for name, value in counting.items() if value]):
+        raise UserError(
+            f"Found {' and '.join(unused)} for the run {run}, whose pixels are counted already; leave it out."
+        )
     if run is None and missing:
-        what = f"{' and '.join(missing)} missing" if given else "nothing to audit"
-        raise UserError(f"There is {what}; give --labels, --predictions and --classes, or the folder of a run.")
+        what = f"Without {' and '.join(missing)} masks cannot be audited" if given else "There is nothing to audit"
+        raise UserError(f"{what}; give --labels, --predictions and --classes, or the folder of a run.")
     if run is None and step is not None:
         raise UserError(f"Found --step {step} for masks, which have no steps; leave it out.")
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from faircl.fairness.difference import Change, ClassChange
 from faircl.fairness.intervals import RESAMPLES, Interval, intervals
+from faircl.fairness.rates import Flags, Floats, percent
 from faircl.fairness.record import EvaluationRecord, ImageCounts
 from faircl.fairness.resampling import resampled
 from faircl.runs.run import Run
@@ -22,9 +23,6 @@ from faircl.runs.run import Run
 MEASURED = ("all", "old", "new", "std")
 _SAME = 0.01  # percent points by which the mIoU of a record may differ from the one that the run has noted
 _NORMAL = 1.96  # standard errors on either side that hold 95 % of a normal distribution
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -100,10 +98,10 @@ class Evidence:
         shown = self.shown[chosen]
         found = resampled(sides, shown > 0, RESAMPLES, 0)
         ends = intervals(found, [*shown.tolist(), *[self.images] * 2], lowest=-100)
-        if len(before) == 1:
-            ends = ends[-2:-1]
-        values = zip(before.tolist(), after.tolist(), ends, strict=True)
-        return [(a, b, b - a, _centred(one, b - a)) for a, b, one in values]
+        chosen_measures = slice(-2, -1) if len(before) == 1 else slice(None)
+        middles = found.measures[chosen_measures].tolist()
+        values = zip(before.tolist(), after.tolist(), ends[chosen_measures], middles, strict=True)
+        return [(a, b, b - a, centred(one, middle, b - a)) for a, b, one, middle in values]
 
 
 def gather(rows: Mapping[str, Sequence[Run]]) -> Evidence:
@@ -156,12 +154,15 @@ def _counted(
     return Evidence(len(images), ids, tuple(c.name for c in classes), shown, new, rows, notes)
 
 
-def _centred(ends: Interval | None, middle: float) -> Interval | None:
-    """Move an interval, cut to what differences can be, to the difference of the means over runs."""
+def centred(ends: Interval | None, middle: float, wanted: float) -> Interval | None:
+    """Move an interval around ``middle``, cut to what differences can be, to the difference of the means over runs.
+
+    It reaches as far to both sides; where one end was cut, the other says how far.
+    """
     if ends is None:
         return None
-    reach = (ends.high - ends.low) / 2
-    return Interval(max(-100.0, middle - reach), min(100.0, middle + reach))
+    reach = max(ends.high - middle, middle - ends.low)
+    return Interval(max(-100.0, wanted - reach), min(100.0, wanted + reach))
 
 
 def _nanmean(values: Floats) -> Floats:
@@ -182,9 +183,7 @@ def _counts(record: EvaluationRecord, ids: Sequence[int], images: Sequence[str])
 
 def _ious(counts: ImageCounts) -> Floats:
     hits, truth, predicted = (part.sum(axis=0) for part in counts)
-    union = truth + predicted - hits
-    ious: Floats = np.where(truth > 0, 100 * hits / np.maximum(union, 1), np.nan)
-    return ious
+    return percent(hits, truth + predicted - hits, truth > 0)
 
 
 def _agree(record: EvaluationRecord, run: Run) -> bool:

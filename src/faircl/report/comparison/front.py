@@ -2,8 +2,8 @@
 
 A run that forgot everything is on every Pareto front, since no other is more even. So a row is passed over as *levelled
 down* if another row has a significantly higher mIoU and serves the worst-served third of its classes at least as well:
-then the row is even because strong classes fell, and no weak class gained from it. The front of mIoU and a spread is
-taken over the other rows, and the lowest spread of the front is the one that is highlighted.
+then the row is even because strong classes fell, and no weak class gained from it. Rows that are neither passed over
+nor beaten by any other row in both mIoU and a spread are the front, and the lowest spread of the front is highlighted.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ def levelled_down(rows: Sequence[Row], evidence: Evidence) -> dict[str, str]:
 
 
 def fronts(rows: Sequence[Row], passed_over: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the labels on the front of each measure of FRONTED and its mean IoU."""
-    kept = [row for row in rows if row.label not in passed_over]
+    """Return the labels on the front of each measure of FRONTED and its mean IoU, without those passed over in it.
+
+    A row that one of those beats is not on it either.
+    """
     found = {}
     for name, mean in FRONTED.items():
-        on = pareto_front([(row.mean[mean], row.mean[name]) for row in kept])
-        found[name] = tuple(row.label for row, there in zip(kept, on, strict=True) if there)
+        on = pareto_front([(row.mean[mean], row.mean[name]) for row in rows])
+        unbeaten = [row.label for row, there in zip(rows, on, strict=True) if there]
+        found[name] = tuple(label for label in unbeaten if not _passed_over_in(rows, passed_over, label, name))
     return found
 
 
 def levelled_down_in(comparison: Comparison, label: str, name: str) -> bool:
-    """Whether a label is levelled down and lower in this measure than the row that shows it."""
-    values = {row.label: row.mean[name] for row in comparison.rows}
-    shown = comparison.levelled_down.get(label)
-    return shown is not None and values[label] < values[shown]
+    """Whether a label is levelled down, and in this measure lower than the row that shows it at a lower mean IoU."""
+    return _passed_over_in(comparison.rows, comparison.levelled_down, label, name)
 
 
 def lowest(rows: Sequence[Row], front: Sequence[str], name: str) -> float | None:
@@ -59,9 +60,19 @@ def lowest(rows: Sequence[Row], front: Sequence[str], name: str) -> float | None
     return min((row.mean[name] for row in rows if row.label in front), default=None) if len(known) > 1 else None
 
 
+def _passed_over_in(rows: Sequence[Row], passed_over: Mapping[str, str], label: str, name: str) -> bool:
+    by_label = {row.label: row for row in rows}
+    return label in passed_over and _lower(by_label[label], by_label[passed_over[label]], name)
+
+
+def _lower(row: Row, other: Row, name: str) -> bool:
+    """Whether ``row`` is lower than ``other`` in a measure and in the mean IoU that goes with it."""
+    return all(row.mean[one] < other.mean[one] for one in (name, FRONTED[name]))
+
+
 def _shows(other: Row, row: Row, evidence: Evidence) -> bool:
     """Whether ``row`` is lower in a measure of FRONTED, but ``other`` serves all classes and the worst third better."""
-    lower = any(row.mean[name] < other.mean[name] for name in FRONTED)
+    lower = any(_lower(row, other, name) for name in FRONTED)
     if not lower or not other.mean["worst_third"] >= row.mean["worst_third"]:
         return False
     above = evidence.clearly_above(row.label, other.label)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from faircl.files import write_text
+from faircl.errors import UserError
 from faircl.report.comparison.compared import Comparison
 from faircl.report.comparison.heat import difference_bars, heat_map
 from faircl.report.comparison.plots import over_steps, pareto_plot
 from faircl.report.comparison.strips import make_strips
 from faircl.report.comparison.tables import main_table, run_table
-from faircl.table_escapes import printable
+from faircl.report.rendering import write_page
 
 
 def write_comparison_page(out_dir: Path, comparison: Comparison) -> Path:
@@ -32,16 +30,14 @@ def write_comparison_page(out_dir: Path, comparison: Comparison) -> Path:
         figures.append((caption, pareto_plot(comparison)))
     if any(len(run.steps) > 1 for _, run in comparison.runs):
         figures.append(("Mean IoU of the classes seen so far.", over_steps(comparison)))
-    # autoescape for every template: class names, labels and configurations are user input.
-    environment = Environment(
-        loader=PackageLoader("faircl.report"),
-        finalize=_shown,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    html = environment.get_template("comparison.html.j2").render(
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        found = error.strerror
+        raise UserError(f"Cannot make the folder {out_dir}: {found}; choose another with --page.") from None
+    return write_page(
+        out_dir / "comparison.html",
+        "comparison.html.j2",
         title=f"Comparison of {len(comparison.runs)} runs" if several else f"Run {comparison.rows[0].label}",
         comparison=comparison,
         task=comparison.runs[0][1].task,
@@ -55,12 +51,3 @@ def write_comparison_page(out_dir: Path, comparison: Comparison) -> Path:
         strips=make_strips(comparison),
         background=comparison.runs[0][1].final.background,
     )
-    out_dir = Path(out_dir)
-    out_dir.mkdir(parents=True, exist_ok=True)
-    write_text(out_dir / "comparison.html", html)
-    return out_dir / "comparison.html"
-
-
-def _shown(value: Any) -> Any:
-    """Return what a template shows of a value: of plain text only what is printable."""
-    return printable(value) if type(value) is str else value
