@@ -9,8 +9,8 @@ from itertools import pairwise
 from faircl.fairness.intervals import Interval
 from faircl.fairness.lost_pixels import KINDS, NONE, LostPixels
 from faircl.metrics import ClassMetrics, forgetting
+from faircl.report.numbers import number
 from faircl.report.run_view import RunView
-from faircl.tables import show
 
 DROP = 1.0  # points: a smaller loss at a step is not mentioned
 FEW = 3  # names in an enumeration
@@ -55,7 +55,7 @@ def _worst(view: RunView) -> str:
         return ""
     like = [c.name for c in view.classes if c.pixels and c.iou == worst.iou and c.id != worst.id]
     also = f", as {'is' if len(like) == 1 else 'are'} {enumerated(like)}" if like else ""
-    clauses = [f"{worst.name} is served worst{also}: {show(worst.iou, 0)} of 100", largest_drop(view, worst)]
+    clauses = [f"{worst.name} is served worst{also}: {number(worst.iou, 0)} of 100", largest_drop(view, worst)]
     if (flow := view.final.flows.get(worst.id)) is not None:
         clauses.append(destination(flow))
     return "; ".join(clause for clause in clauses if clause)
@@ -70,7 +70,7 @@ def largest_drop(view: RunView, of: ClassMetrics) -> str:
         return ""
     names = view.learned_at(step)
     when = f"when {enumerated(names)} {'was' if len(names) == 1 else 'were'} learned" if names else f"at step {step}"
-    return f"it lost {show(drop, 0)} {'point' if round(drop) == 1 else 'points'} {when}"
+    return f"it lost {number(drop, 0)} {'point' if round(drop) == 1 else 'points'} {when}"
 
 
 def destination(flow: LostPixels) -> str:
@@ -148,22 +148,22 @@ def spoken(interval: Interval | None, confidence: float) -> str:
     """Return "95 % interval 58.0 to 64.1, "; empty where there is none."""
     if interval is None:
         return ""
-    return f"{percent(100 * confidence, 0)} interval {show(interval.low, 1)} to {show(interval.high, 1)} "
+    return f"{percent(100 * confidence, 0)} interval {number(interval.low, 1)} to {number(interval.high, 1)} "
 
 
 def percent(value: float, digits: int = 1) -> str:
     """Return "61.2 %", which is not broken over two lines."""
-    return f"{show(value, digits)}\N{NO-BREAK SPACE}%"
+    return f"{number(value, digits)}\N{NO-BREAK SPACE}%"
 
 
 def points(value: float) -> str:
     """Return "61.2 points"."""
-    return f"{show(value, 1)}\N{NO-BREAK SPACE}points"
+    return f"{number(value, 1)}\N{NO-BREAK SPACE}points"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def counted(count: int, one: str, many: str | None = None) -> str:
     """Return "1 step" or "2 steps"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def enumerated(names: Sequence[str], most: int = FEW) -> str:
