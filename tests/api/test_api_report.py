@@ -21,7 +21,7 @@ def test_where_the_page_goes(run, tmp_path):
     assert faircl.write_report(run) == run / "report.html"
     assert faircl.write_report(str(run), out=str(tmp_path / "a.html")) == tmp_path / "a.html"
     assert faircl.write_report(faircl.open_run(run), step=0) == run / "report-step-0.html"
-    assert "1 of 2 steps are shown: later ones are left out." in (run / "report-step-0.html").read_text()
+    assert "This page shows 1 of 2 steps: later ones are left out." in (run / "report-step-0.html").read_text()
     assert "mean IoU" in (tmp_path / "a.html").read_text()
 
 

@@ -13,7 +13,7 @@ from faircl.report.confusion import confusion_shares, most_confused
 from faircl.report.numbers import between, number, signed
 from faircl.report.run_view import RunView, StepView
 from faircl.report.scales import LEVELS
-from faircl.report.story import percent
+from faircl.report.story import counted, percent
 from faircl.tables import MISSING
 
 MANY = 40
@@ -34,14 +34,19 @@ class Card(NamedTuple):
 
 
 def headline(view: RunView) -> list[Card]:
-    """Return the numbers at the top: a spread stands beside its mean, the worst class has its own class's interval."""
+    """Return the numbers at the top: a spread stands beside its mean, the worst class has its own class's interval.
+
+    There is none where nothing was evaluated.
+    """
+    if not view.evaluated:
+        return []
     final, audit = view.final.metrics, view.final.audit
     cards = [
         Card(
             "Mean IoU",
             percent(final.groups["all"].miou),
             between(audit.miou_interval if audit else None),
-            f"over {len(final.classes)} classes",
+            f"over {counted(len(view.scored), 'class', 'classes')}",
         ),
         Card(
             "STD between classes",
@@ -50,7 +55,7 @@ def headline(view: RunView) -> list[Card]:
             f"points; read it beside the mean of {number(final.groups['all'].miou, 1)}",
         ),
     ]
-    if final.worst is not None:
+    if final.worst is not None and view.comparable:
         own = view.final.audited.get(final.worst.id)
         note = "IoU of the worst class"
         if own is not None:
@@ -60,7 +65,9 @@ def headline(view: RunView) -> list[Card]:
         cards.append(Card(f"Worst: {final.worst.name}", percent(final.worst.iou), interval, note))
     lost = forgetting(view.metrics).mean
     if not math.isnan(lost):
-        cards.append(Card("Forgetting", number(lost, 1), "", "points that old classes lost since their best step"))
+        note = "points that old classes lost against their best earlier step"
+        note += "; below zero, they gained" if lost < 0 else ""
+        cards.append(Card("Forgetting", number(lost, 1), "", note))
     return cards
 
 
