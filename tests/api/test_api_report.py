@@ -1,5 +1,6 @@
 """faircl.write_report and faircl report: where the page goes, and mistakes in one sentence."""
 
+import errno
 import json
 
 import pytest
@@ -42,6 +43,22 @@ def test_places_that_cannot_be_written(run, tmp_path, out, said):
     with pytest.raises(UserError, match=said):
         faircl.write_report(run, out=tmp_path / out)
     assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_full_disk_leaves_nothing_and_the_earlier_page(run, tmp_path, monkeypatch):
+    page = tmp_path / "a.html"
+    page.write_text("before")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(UserError) as caught:
+        faircl.write_report(run, out=page)
+    said = f"Cannot write {page}: No space left on device; fix that, or choose another place for it."
+    assert str(caught.value) == said
+    assert page.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "run"]
 
 
 def test_mistakes(run, tmp_path):
