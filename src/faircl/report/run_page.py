@@ -46,9 +46,8 @@ def missing(view: RunView, gallery: GalleryFiles) -> list[str]:
         steps = enumerated([f"step {number}" for number in view.without_record], 6)
         why = view.unread or (f"The evaluation of {steps} left no record image by image, as one of an earlier faircl.",)
         said.append(
-            f"{' '.join(why)} Intervals, confusions and where lost pixels went are missing for {steps}. Runs trained "
-            "from now on keep a record; for this one, write masks of labelled images with 'faircl predict' and give "
-            "them to 'faircl audit'."
+            f"{' '.join(why)} Intervals, confusions and where lost pixels went are missing for {steps}. To have them, "
+            "write masks of labelled images with 'faircl predict' and give them to 'faircl audit'."
         )
     if gallery.unread:
         more = f" ({counted(len(gallery.unread) - 1, 'more image')} likewise)" if len(gallery.unread) > 1 else ""
