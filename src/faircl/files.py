@@ -22,18 +22,24 @@ _CANNOT_FLUSH = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of network file systems that cannot flush folders."""
 
 
+RESUME = "finished steps are safe; fix that and continue (train with --resume)"
+ELSEWHERE = "fix that, or choose another place for it"
+"""What to do about a failed write: of a run that trains, and of anything else."""
+
+
 @contextmanager
-def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Turn a failed write, such as on a full disk, into a UserError; ``clean_up`` removes what is half written."""
+def writing(path: Path, clean_up: Callable[[], None] = lambda: None, advice: str = RESUME) -> Iterator[None]:
+    """Turn a failed write, such as on a full disk, into a UserError that ends with an advice.
+
+    ``clean_up`` removes what is half written.
+    """
     try:
         yield
     except (OSError, SafetensorError) as error:
         with suppress(OSError):
             clean_up()
         found = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(
-            f"Cannot write {path}: {found}; fix that and try again (train with --resume: finished steps are safe)."
-        ) from None
+        raise UserError(f"Cannot write {path}: {found}; {advice}.") from None
 
 
 def check_new_folder(out: Path) -> None:
@@ -46,10 +52,13 @@ def check_new_folder(out: Path) -> None:
         raise UserError(f"Output {out} is there already; choose a new or empty folder with --out.")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file; bytes of file names that are no text are written as escapes, which JSON reads back."""
+def write_text(path: Path, text: str, advice: str = RESUME) -> None:
+    """Write a text file; the error of a failed write ends with the advice.
+
+    Bytes of file names that are no text are written as escapes, which JSON reads back.
+    """
     part = path.with_name(f".{path.name}.part")
-    with writing(path, lambda: part.unlink(missing_ok=True)):
+    with writing(path, lambda: part.unlink(missing_ok=True), advice):
         part.write_text(text, encoding="utf-8", errors="backslashreplace")
         move_into_place(part, path)
 

@@ -106,6 +106,11 @@ def show(value: str | float | None, digits: int = 2) -> str:
     return MISSING if math.isnan(value) else f"{round(value, digits) + 0.0:,.{digits}f}"
 
 
+def true_minus(text: str) -> str:
+    """Return a shown number with a minus sign, which is as wide as a plus, in place of a leading hyphen."""
+    return "\N{MINUS SIGN}" + text[1:] if text.startswith("-") else text
+
+
 def styled(value: Value) -> Styled:
     """Return a value with how it is shown."""
     return value if isinstance(value, Styled) else Styled(value)

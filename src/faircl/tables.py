@@ -26,6 +26,7 @@ from faircl.table_cells import (
     is_missing,
     show,
     styled,
+    true_minus,
     wins,
 )
 from faircl.table_escapes import LATEX_HEAD, csv_line, latex_text, markdown_text, needs_latex_head, one_line
@@ -44,6 +45,7 @@ __all__ = [
     "is_missing",
     "one_line",
     "show",
+    "true_minus",
 ]
 
 TableFormat = Literal["terminal", "markdown", "latex", "csv", "html"]
@@ -178,7 +180,7 @@ class Table:
                 lines.append(f'<tr><th scope="rowgroup" colspan="{len(columns)}">{escape(group)}</th></tr>')
             for head, *others in rows:
                 lines += ["<tr>", f'<th scope="row">{escape(head.text)}</th>']
-                lines += [f"<td{_html_class(c.number, c.best)}>{escape(c.text)}{_html_mark(c)}</td>" for c in others]
+                lines += [f"<td{_html_class(c.number, c.best)}>{_html_text(c)}{_html_mark(c)}</td>" for c in others]
                 lines.append("</tr>")
             lines.append("</tbody>")
         if self.footnotes:
@@ -277,6 +279,10 @@ def _html_groups(columns: Sequence[Column]) -> str:
 def _html_class(number: bool, best: bool = False) -> str:
     words = [word for word, holds in (("number", number), ("best", best)) if holds]
     return f' class="{" ".join(words)}"' if words else ""
+
+
+def _html_text(cell: Cell) -> str:
+    return escape(true_minus(cell.text) if cell.number else cell.text)
 
 
 def _html_mark(cell: Cell) -> str:

@@ -1,5 +1,6 @@
 """faircl.write_report and faircl report: where the page goes, and mistakes in one sentence."""
 
+import errno
 import json
 
 import pytest
@@ -21,7 +22,7 @@ def test_where_the_page_goes(run, tmp_path):
     assert faircl.write_report(run) == run / "report.html"
     assert faircl.write_report(str(run), out=str(tmp_path / "a.html")) == tmp_path / "a.html"
     assert faircl.write_report(faircl.open_run(run), step=0) == run / "report-step-0.html"
-    assert "1 of 2 steps are shown: later ones are left out." in (run / "report-step-0.html").read_text()
+    assert "This page shows 1 of 2 steps: later ones are left out." in (run / "report-step-0.html").read_text()
     assert "mean IoU" in (tmp_path / "a.html").read_text()
 
 
@@ -42,6 +43,22 @@ def test_places_that_cannot_be_written(run, tmp_path, out, said):
     with pytest.raises(UserError, match=said):
         faircl.write_report(run, out=tmp_path / out)
     assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_full_disk_leaves_nothing_and_the_earlier_page(run, tmp_path, monkeypatch):
+    page = tmp_path / "a.html"
+    page.write_text("before")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(UserError) as caught:
+        faircl.write_report(run, out=page)
+    said = f"Cannot write {page}: No space left on device; fix that, or choose another place for it."
+    assert str(caught.value) == said
+    assert page.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "run"]
 
 
 def test_mistakes(run, tmp_path):

@@ -351,7 +351,13 @@ def test_print_opens_everything_at_the_last_step(opened):
     assert not page.locator(".contents").is_visible()
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     assert page.locator("#bars tr.later").count() == 11
-    assert len(page.pdf()) > 10_000
+
+
+def test_printed_pictures_need_not_have_been_seen_before(opened):
+    page = opened().page
+    photos = page.locator("#thumbs img").count()
+    assert page.evaluate("window.scrollY") == 0
+    assert page.pdf().count(b"/DCTDecode") == photos > 0
 
 
 @pytest.mark.parametrize("classes", [5, 21, 150])

@@ -8,11 +8,13 @@ from records import named, random_record, record_of
 from report_runs import make_report_run
 
 from faircl.errors import UserError
+from faircl.fairness.intervals import Interval
 from faircl.report import run_rows
 from faircl.report.confusion import confusion_shares, most_confused
 from faircl.report.distribution import distribution, readable
 from faircl.report.gallery_files import gallery_files
 from faircl.report.measure_rows import reliability_rows, transfer_rows
+from faircl.report.numbers import between, number, signed
 from faircl.report.rendering import inert_json
 from faircl.report.run_view import view_run
 from faircl.runs.run import load_run
@@ -37,7 +39,7 @@ def test_bars_hold_ious_intervals_and_changes(view):
             assert (bar["low"] is None) == (interval is None)
             if c.learned_at < step.number:
                 change = step.classes[c.id].iou - view.steps[place - 1].classes[c.id].iou
-                assert bar["change"] == run_rows.signed(change)
+                assert bar["change"] == signed(change)
     assert [c.pixels for c in view.classes] == sorted((c.pixels for c in view.classes), reverse=True)
 
 
@@ -156,4 +158,6 @@ def test_json_cannot_end_its_element():
 
 
 def test_signs():
-    assert [run_rows.signed(v) for v in (1.26, -1.26, 0.01, -0.01)] == ["+1.3", "\N{MINUS SIGN}1.3", "0.0", "0.0"]
+    assert [signed(v) for v in (1.26, -1.26, 0.01, -0.01)] == ["+1.3", "−1.3", "0.0", "0.0"]
+    assert [number(v, 1) for v in (-1234.56, -0.01, math.nan, None, 7)] == ["−1,234.6", "0.0", "–", "–", "7"]
+    assert (between(Interval(-1.0, 2.0)), between(None)) == ("−1.0 – 2.0", "")

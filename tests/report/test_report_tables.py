@@ -171,6 +171,17 @@ def test_html_of_every_kind():
     assert '<td class="number best">36.99</td>' in TABLE.html()
 
 
+def test_html_numbers_have_a_true_minus_and_texts_stay_as_they_are():
+    table = Table([Column("a"), Column("b"), Column("c")], [["-3", -0.5, "-x"], ["d", MeanStd(-1.0, 2.0), "-1"]])
+    html = table.html()
+    assert '<td class="number">\N{MINUS SIGN}0.50</td>' in html
+    assert '<td class="number">\N{MINUS SIGN}1.00±2.00</td>' in html
+    assert '<th scope="row">-3</th>' in html
+    assert "<td>-x</td>" in html
+    assert "-0.50" in table.markdown()
+    assert "-0.5" in table.csv()
+
+
 def printed(table, width=80):
     console = Console(width=width, file=io.StringIO(), force_terminal=False)
     table.print_to(console)

@@ -163,7 +163,7 @@ def test_a_run_in_training_shows_the_steps_so_far(run_dir):
     path.write_text("\n".join(lines) + "\n")
     _, page = read(write_run_page(run_dir))
     assert "trained in 2 of 3 steps" in page.text
-    assert "2 of 3 steps are shown: the run has not finished the others." in page.text
+    assert "This page shows 2 of 3 steps: the run has not finished the others." in page.text
 
 
 @pytest.mark.parametrize(
@@ -174,6 +174,34 @@ def test_missing_parts(run_dir, missing):
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     _, page = read(write_run_page(run_dir))
     assert "mean IoU of" in page.text
+
+
+@pytest.mark.parametrize(
+    ("damaged", "text"),
+    [
+        ("steps/02/evaluation.npz", "Intervals, confusions and where lost pixels went are missing for step 2."),
+        ("gallery/0.image.png", "Left out of the gallery: Gallery image"),
+        ("gallery/0.step01.png", "Left out of the gallery: Mask"),
+        ("gallery/gallery.json", "Left out of the gallery: Cannot read"),
+    ],
+)
+def test_damaged_parts_are_left_out_and_named(run_dir, damaged, text):
+    (run_dir / damaged).write_bytes(b"{")
+    _, page = read(write_run_page(run_dir))
+    assert text in page.text
+    assert str(run_dir / damaged) in page.text
+    assert len(page.images) == {"gallery.json": 0, "evaluation.npz": 8}.get(damaged.rpartition("/")[2], 7)
+
+
+def test_missing_pictures_are_counted(run_dir):
+    for k in range(8):
+        (run_dir / "gallery" / f"{k}.image.png").unlink()
+    _, page = read(write_run_page(run_dir))
+    assert "check that it exists. (7 more images likewise)" in page.text
+    assert "No image was kept" not in page.text
+    (run_dir / "gallery" / "gallery.json").write_text('{"images": 3}')
+    _, page = read(write_run_page(run_dir))
+    assert """gallery.json is damaged ('int' object is not iterable); expected a list "images" of""" in page.text
 
 
 def test_not_a_run(tmp_path):

@@ -10,6 +10,7 @@ from records import record_of
 from faircl.fairness.lost_pixels import lost_pixels
 from faircl.fairness.record import RecordedClass
 from faircl.metrics import summarise
+from faircl.report.run_rows import headline
 from faircl.report.run_view import RunView, StepView
 from faircl.report.story import destination, enumerated, largest_drop, told
 from faircl.runs.run import Run
@@ -51,6 +52,7 @@ def view_of(*steps, planned=2, tmp_path="run"):
 
 # bicyclist has IoU 50 after step 0 and 25 after step 1: 75 of its 100 pixels are lost, 60 of them to pedestrian.
 BEFORE = [[400, 0, 0], [0, 200, 0], [0, 50, 50]]
+RIGHT = [[400, 0, 0, 0], [0, 200, 0, 0], [0, 0, 100, 0], [0, 0, 0, 40]]
 AFTER = [[400, 0, 0, 0], [0, 200, 0, 0], [5, 60, 25, 10], [0, 0, 0, 40]]
 
 
@@ -74,8 +76,8 @@ def test_accuracy_forgetting_and_thirds():
     assert f"a standard deviation of {100 * np.std(ious):.1f}\N{NO-BREAK SPACE}points between the classes" in said[0]
     assert "on 2 test images" in said[0]
     lost = [100 - 100 * ious[0], 100 * (200 / 250) - 100 * ious[1], 50 - 25]
-    text = f"Since their best step the old classes have lost {np.mean(lost):.1f}\N{NO-BREAK SPACE}points on average"
-    assert f"{text}; bicyclist lost most, 25.0\N{NO-BREAK SPACE}points." in said
+    text = f"the old classes have lost {np.mean(lost):.1f}\N{NO-BREAK SPACE}points on average"
+    assert f"Compared with their best earlier step, {text}; bicyclist lost most, 25.0\N{NO-BREAK SPACE}points." in said
     assert any(line.startswith("The rarest third of the classes reaches 80.0") for line in said)
     assert "Scored by the convention full." in said
 
@@ -93,10 +95,29 @@ def test_without_records_nothing_is_said_about_pixels_and_intervals():
     assert not any("interval" in line or "wrong pixels" in line or "went to" in line for line in said)
 
 
+def test_forgetting_below_zero_is_a_gain():
+    view = view_of(step_of(BEFORE, 0), step_of(RIGHT, 1))
+    gained = np.mean([0, 20, 50])
+    text = f"the old classes have gained {gained:.1f}\N{NO-BREAK SPACE}points on average."
+    assert f"Compared with their best earlier step, {text}" in told(view)
+    cards = {card.name: card for card in headline(view)}
+    assert cards["Forgetting"].value == f"\N{MINUS SIGN}{gained:.1f}"
+    assert cards["Forgetting"].note.endswith("; below zero, they gained")
+
+
+def test_one_class_has_no_worst_no_spread_and_no_thirds():
+    view = view_of(step_of([[9]], 0), planned=1)
+    assert told(view)[1:] == ["Scored by the convention full."]
+    assert told(view)[0].endswith("segments 1 class with a mean IoU of 100.0\N{NO-BREAK SPACE}% (on 2 test images).")
+    assert [(card.name, card.note) for card in headline(view)][:1] == [("Mean IoU", "over 1 class")]
+    assert not any(card.name.startswith("Worst") for card in headline(view))
+
+
 def test_an_unfinished_and_an_unevaluated_run():
     assert "trained in 1 of 4 steps" in told(view_of(step_of(BEFORE, 0), planned=4))[0]
-    empty = told(view_of(step_of([[0, 0, 0]] * 3, 0, record=False), planned=1))
-    assert empty == [
+    empty = view_of(step_of([[0, 0, 0]] * 3, 0, record=False), planned=1)
+    assert headline(empty) == []
+    assert told(empty) == [
         "mib with tiny, trained in 1 step, segments 3 classes.",
         "It was not evaluated: no labelled images were given.",
     ]

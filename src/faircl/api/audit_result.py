@@ -76,7 +76,7 @@ class AuditResult:
             notes=self.notes,
         )
         text = json.dumps({"title": title, **self.to_json()}, indent=2, ensure_ascii=False, allow_nan=False)
-        write_text(folder / AUDIT, text + "\n")
+        write_text(folder / AUDIT, text + "\n", ELSEWHERE)
         return folder
 
 

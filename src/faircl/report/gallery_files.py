@@ -14,6 +14,7 @@ from PIL import Image as Pillow
 
 from faircl.data.masks import decode_mask
 from faircl.data.raster_files import open_raster
+from faircl.errors import UserError
 from faircl.labels import Mask, ignore_value
 from faircl.report.class_colours import Paint, paints
 from faircl.runs.gallery import GalleryImage
@@ -46,11 +47,15 @@ class Picture(NamedTuple):
 
 
 class GalleryFiles(NamedTuple):
-    """Pictures, the classes that masks refer to, and the bytes of one position: 1, or 2 for more than 255 classes."""
+    """Pictures, the classes that masks refer to, and the bytes of one position: 1, or 2 for more than 255 classes.
+
+    ``unread`` says why others could not be read.
+    """
 
     pictures: list[Picture]
     paints: list[Paint]
     depth: int
+    unread: list[str]
 
     @property
     def reasons(self) -> list[str]:
@@ -75,7 +80,7 @@ class _Loaded(NamedTuple):
 
 def gallery_files(run: Run, steps: Sequence[int], largest: int = LARGEST, room: int = ROOM) -> GalleryFiles:
     """Return the gallery of a run, with the predictions after some steps, in about ``room`` bytes at most."""
-    loaded = [_load(image, steps, largest) for image in run.gallery()]
+    loaded, unread = _load_all(run, steps, largest)
     # Ids in 16 bits, where ignore is 65535; every other id gets a position among the paints.
     found: set[int] = set()
     for one in loaded:
@@ -89,7 +94,22 @@ def gallery_files(run: Run, steps: Sequence[int], largest: int = LARGEST, room: 
     total = sum(picture.bytes for picture in pictures)
     if total > room and largest > 64:  # bytes grow about as the side to the power of 1.5
         return gallery_files(run, steps, max(64, int(largest * (room / total) ** 0.6)), room)
-    return GalleryFiles(pictures, table, depth)
+    return GalleryFiles(pictures, table, depth, unread)
+
+
+def _load_all(run: Run, steps: Sequence[int], largest: int) -> tuple[list[_Loaded], list[str]]:
+    """Return the images of a gallery, and why others could not be read: a page does without them."""
+    loaded, unread = [], []
+    try:
+        images = run.gallery()
+    except UserError as error:
+        return [], [str(error)]
+    for image in images:
+        try:
+            loaded.append(_load(image, steps, largest))
+        except UserError as error:
+            unread.append(str(error))
+    return loaded, unread
 
 
 def _load(image: GalleryImage, steps: Sequence[int], largest: int) -> _Loaded:

@@ -13,7 +13,7 @@ from faircl.fairness.intervals import Interval
 from faircl.fairness.record import BINS, EvaluationRecord
 from faircl.fairness.transfer import transfer
 from faircl.metrics import StepMetrics
-from faircl.tables import show
+from faircl.report.numbers import between, number
 
 
 class MeasureRow(NamedTuple):
@@ -104,5 +104,4 @@ def reliability_rows(record: EvaluationRecord) -> list[ReliabilityRow]:
 def _row(name: str, value: float, about: str, interval: Interval | None = None, digits: int = 1) -> MeasureRow | None:
     if math.isnan(value):
         return None
-    shown = "" if interval is None else f"{show(interval.low, digits)} – {show(interval.high, digits)}"
-    return MeasureRow(name, show(value, digits), shown, about)
+    return MeasureRow(name, number(value, digits), between(interval, digits), about)

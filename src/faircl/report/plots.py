@@ -50,7 +50,7 @@ def loss_curves(records: Sequence[TrainRecord]) -> str:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # powers would need mathtext
         axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlim(0, max(end, 1))
+    axes.set_xlim(0, 1.01 * max(end, 1))  # a line that ends at the very edge looks cut off
     axes.set_xlabel("iteration")
     axes.set_ylabel("loss")
     axes.grid(axis="y", color=INK, alpha=0.15)
@@ -80,7 +80,7 @@ def bound_curves(records: Sequence[TrainRecord]) -> str:
         axes.grid(axis="y", color=INK, alpha=0.15)
         axes.set_ylim(bottom=0)
     lower.set_ylim(0, 1)
-    lower.set_xlim(0, max(end, 1))
+    lower.set_xlim(0, 1.01 * max(end, 1))
     lower.set_xlabel("iteration, of the steps with an old network")
     upper.set_ylabel("distance")
     lower.set_ylabel("moved / bound")

@@ -13,16 +13,16 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from faircl.files import write_text
+from faircl.files import ELSEWHERE, write_text
+from faircl.report.numbers import number
 from faircl.table_escapes import printable
-from faircl.tables import show
 
 _INERT = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
-def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Render a template into a file, which is written whole or not at all."""
-    write_text(path, _environment().get_template(template).render(**values))
+def write_page(path: Path, template: str, advice: str = ELSEWHERE, **values: Any) -> Path:
+    """Render a template into a file, which is written whole or not at all; ``advice`` is for a failed write."""
+    write_text(path, _environment().get_template(template).render(**values), advice)
     return path
 
 
@@ -53,7 +53,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = show
+    environment.filters["number"] = number
     return environment
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from faircl.files import ELSEWHERE
 from faircl.report import plots, run_rows
 from faircl.report.distribution import DistributionRow, distribution, readable
 from faircl.report.gallery_files import GalleryFiles, gallery_files
@@ -16,16 +17,16 @@ from faircl.report.rendering import Script, inert_json, write_page
 from faircl.report.run_tables import class_table, step_table
 from faircl.report.run_view import RunView
 from faircl.report.scales import FLOW, LEVELS, NEW, OLD, confusion_levels, heat_levels
-from faircl.report.story import enumerated, percent, told
+from faircl.report.story import counted, enumerated, percent, told
 
 Figures = list[tuple[str, Markup]]
 
 
-def write_view(view: RunView, path: Path) -> Path:
-    """Write the page of a run to a file."""
+def write_view(view: RunView, path: Path, advice: str = ELSEWHERE) -> Path:
+    """Write the page of a run to a file; ``advice`` is for a failed write."""
     gallery = gallery_files(view.run, [one.number for one in view.steps])
     values = {
-        **_top(view),
+        **_top(view, gallery),
         **_charts(view, gallery),
         **_confusion(view),
         **_figures(view),
@@ -35,29 +36,32 @@ def write_view(view: RunView, path: Path) -> Path:
     }
     values["sections"] = _sections(view, gallery, values)
     values["data"] = inert_json(_data(view, gallery, values))
-    return write_page(path, "run.html.j2", **values)
+    return write_page(path, "run.html.j2", advice, **values)
 
 
-def missing(view: RunView) -> list[str]:
+def missing(view: RunView, gallery: GalleryFiles) -> list[str]:
     """Return what the page cannot show, and how to get it."""
     said = []
-    if view.without_record and any(c.pixels for c in view.final.metrics.classes):
+    if view.without_record and view.evaluated:
         steps = enumerated([f"step {number}" for number in view.without_record], 6)
+        why = view.unread or (f"The evaluation of {steps} left no record image by image, as one of an earlier faircl.",)
         said.append(
-            f"The evaluation of {steps} left no record image by image, as one of an earlier faircl: intervals, "
-            "confusions and where lost pixels went are missing there. Runs trained from now on keep it; for this one, "
+            f"{' '.join(why)} Intervals, confusions and where lost pixels went are missing for {steps}. To have them, "
             "write masks of labelled images with 'faircl predict' and give them to 'faircl audit'."
         )
-    if not view.run.gallery():
+    if gallery.unread:
+        more = f" ({counted(len(gallery.unread) - 1, 'more image')} likewise)" if len(gallery.unread) > 1 else ""
+        said.append(f"Left out of the gallery: {gallery.unread[0]}{more}")
+    elif not gallery.pictures:
         said.append("No image was kept, so there is no gallery; the setting eval.gallery says how many are.")
     if view.final.number + 1 < view.planned:
-        shown = f"{view.final.number + 1} of {view.planned} steps are shown"
+        shown = f"This page shows {view.final.number + 1} of {view.planned} steps"
         last = view.final.number == view.run.final.step
         said.append(f"{shown}: {'the run has not finished the others' if last else 'later ones are left out'}.")
     return said
 
 
-def _top(view: RunView) -> dict[str, Any]:
+def _top(view: RunView, gallery: GalleryFiles) -> dict[str, Any]:
     audit = view.final.audit
     level = audit.confidence if audit else 0.95
     return {
@@ -65,7 +69,7 @@ def _top(view: RunView) -> dict[str, Any]:
         "view": view,
         "cards": run_rows.headline(view),
         "sentences": told(view),
-        "missing": missing(view),
+        "missing": missing(view, gallery),
         "confidence": f"{percent(100 * level, 0)} interval",
         "script": Script("report.js", "gallery.js"),
         "OLD": OLD,

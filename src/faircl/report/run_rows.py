@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from faircl.fairness.intervals import Interval
 from faircl.fairness.lost_pixels import NONE
 from faircl.metrics import forgetting
 from faircl.report.confusion import confusion_shares, most_confused
+from faircl.report.numbers import between, number, signed
 from faircl.report.run_view import RunView, StepView
 from faircl.report.scales import LEVELS
-from faircl.report.story import percent
-from faircl.tables import MISSING, show
+from faircl.report.story import counted, percent
+from faircl.tables import MISSING
 
 MANY = 40
 """Classes of which a chart shows all; with more it scrolls, or shows a choice."""
@@ -34,33 +34,40 @@ class Card(NamedTuple):
 
 
 def headline(view: RunView) -> list[Card]:
-    """Return the numbers at the top: a spread stands beside its mean, the worst class has its own class's interval."""
+    """Return the numbers at the top: a spread stands beside its mean, the worst class has its own class's interval.
+
+    There is none where nothing was evaluated.
+    """
+    if not view.evaluated:
+        return []
     final, audit = view.final.metrics, view.final.audit
     cards = [
         Card(
             "Mean IoU",
             percent(final.groups["all"].miou),
-            _interval(audit.miou_interval if audit else None),
-            f"over {len(final.classes)} classes",
+            between(audit.miou_interval if audit else None),
+            f"over {counted(len(view.scored), 'class', 'classes')}",
         ),
         Card(
             "STD between classes",
-            show(final.groups["all"].std, 1),
-            _interval(audit.std_interval if audit else None),
-            f"points; read it beside the mean of {show(final.groups['all'].miou, 1)}",
+            number(final.groups["all"].std, 1),
+            between(audit.std_interval if audit else None),
+            f"points; read it beside the mean of {number(final.groups['all'].miou, 1)}",
         ),
     ]
-    if final.worst is not None:
+    if final.worst is not None and view.comparable:
         own = view.final.audited.get(final.worst.id)
         note = "IoU of the worst class"
         if own is not None:
             of = "the interval is that of this class, not of the minimum"
             note += f"; {of if own.interval else 'too few images show it for an interval'}"
-        interval = _interval(own.interval if own else None)
+        interval = between(own.interval if own else None)
         cards.append(Card(f"Worst: {final.worst.name}", percent(final.worst.iou), interval, note))
     lost = forgetting(view.metrics).mean
     if not math.isnan(lost):
-        cards.append(Card("Forgetting", show(lost, 1), "", "points that old classes lost since their best step"))
+        note = "points that old classes lost against their best earlier step"
+        note += "; below zero, they gained" if lost < 0 else ""
+        cards.append(Card("Forgetting", number(lost, 1), "", note))
     return cards
 
 
@@ -82,7 +89,7 @@ def step_heads(view: RunView) -> list[dict[str, str]]:
         heads.append(
             {
                 "title": f"after step {one.number}",
-                "text": f"mean IoU {show(groups.miou, 1)}, STD {show(groups.std, 1)}; {learned}",
+                "text": f"mean IoU {number(groups.miou, 1)}, STD {number(groups.std, 1)}; {learned}",
             }
         )
     return heads
@@ -100,8 +107,8 @@ def _bar(view: RunView, one: StepView, earlier: StepView | None, id: int) -> dic
         "iou": None if math.isnan(known.iou) else round(known.iou, 2),
         "low": round(interval.low, 2) if interval else None,
         "high": round(interval.high, 2) if interval else None,
-        "text": show(known.iou, 1),
-        "interval": _interval(interval),
+        "text": number(known.iou, 1),
+        "interval": between(interval),
         "change": "" if math.isnan(change) else signed(change),
     }
 
@@ -119,10 +126,10 @@ def heat_map(view: RunView) -> list[HeatGroup]:
     for step in sorted({c.learned_at for c in view.classes}):
         rows = []
         for c in (c for c in view.final.metrics.classes if c.learned_at == step):
-            ious = [(one.number, one.iou(c.id), c.id in one.classes) for one in view.steps]
+            known = [(one.number, one.iou(c.id), c.id in one.classes) for one in view.steps]
             cells = [
-                (show(iou, 0) if known else "", level(iou) if known else None, number == step)
-                for number, iou, known in ious
+                (number(iou, 0) if learned else "", level(iou) if learned else None, at == step)
+                for at, iou, learned in known
             ]
             rows.append((c.name, cells))
         groups.append(HeatGroup(f"learned at step {step}", rows))
@@ -219,17 +226,6 @@ def _flow(one: StepView, id: int) -> dict[str, Any]:
     parts = [shares["itself"], shares["background"], shares["old"] + shares["same"], shares["newer"], shares["none"]]
     return {
         "parts": [round(part, 2) for part in parts],
-        "kept": show(shares["itself"], 1),
-        "text": ", ".join(f"{name} {show(share, 1)}" for name, share in to) or "nothing lost",
+        "kept": number(shares["itself"], 1),
+        "text": ", ".join(f"{name} {number(share, 1)}" for name, share in to) or "nothing lost",
     }
-
-
-def signed(value: float, digits: int = 1) -> str:
-    """Return "+3.0" or "−3.0" with a true minus."""
-    text = show(abs(value), digits)
-    zero = show(0.0, digits)
-    return zero if text == zero else ("+" if value > 0 else "\N{MINUS SIGN}") + text
-
-
-def _interval(interval: Interval | None) -> str:
-    return "" if interval is None else f"{show(interval.low, 1)} – {show(interval.high, 1)}"

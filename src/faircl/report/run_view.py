@@ -11,6 +11,7 @@ from faircl.errors import UserError
 from faircl.fairness.audit import Audit, ClassAudit, audit_record
 from faircl.fairness.lost_pixels import LostPixels, lost_pixels
 from faircl.fairness.record import EvaluationRecord
+from faircl.fairness.record_file import load_record
 from faircl.fairness.transfer import forgotten
 from faircl.metrics import ClassMetrics, StepMetrics
 from faircl.runs.run import Run
@@ -63,6 +64,8 @@ class RunView:
     run: Run
     steps: tuple[StepView, ...]
     classes: tuple[ClassMetrics, ...]
+    unread: tuple[str, ...] = ()
+    """Why records could not be read."""
 
     @property
     def final(self) -> StepView:
@@ -78,6 +81,21 @@ class RunView:
     def planned(self) -> int:
         """Number of steps of the scenario; those shown where it is not known."""
         return max(len(self.run.scenario_tree.get("steps", [])), self.final.number + 1)
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the last step was evaluated: an adopted network without labelled images was not."""
+        return any(c.pixels for c in self.classes)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether several classes have an IoU, so that one of them can be the worst."""
+        return len(self.scored) > 1
+
+    @property
+    def scored(self) -> list[ClassMetrics]:
+        """The classes that have an IoU after the last step."""
+        return [c for c in self.classes if not math.isnan(c.iou)]
 
     @cached_property
     def lost(self) -> dict[int, float]:
@@ -113,13 +131,26 @@ def view_run(run: Run, step: int | None = None) -> RunView:
         known = ", ".join(map(str, numbers))
         raise UserError(f"Run {run.folder} has no evaluation after step {step}; it has: {known}.")
     shown = [metrics for metrics in run.steps if step is None or metrics.step <= step]
-    steps = tuple(StepView(metrics, _matching(run, metrics)) for metrics in shown)
-    return RunView(run, steps, _by_frequency(run, shown))
+    records, unread = _readable(run)
+    steps = tuple(StepView(metrics, _matching(records.get(metrics.step), metrics)) for metrics in shown)
+    return RunView(run, steps, _by_frequency(run, shown), tuple(unread))
 
 
-def _matching(run: Run, metrics: StepMetrics) -> EvaluationRecord | None:
+def _readable(run: Run) -> tuple[dict[int, EvaluationRecord], list[str]]:
+    """Return the records of a run by step, and why others could not be read: a damaged one costs a page its charts."""
+    records, unread = {}, []
+    for path in run.record_files:
+        try:
+            record = load_record(path)
+        except UserError as error:
+            unread.append(str(error))
+        else:
+            records[record.step] = record
+    return records, unread
+
+
+def _matching(record: EvaluationRecord | None, metrics: StepMetrics) -> EvaluationRecord | None:
     """Return the record of a step if it is of the same evaluation: an edited version may have other classes."""
-    record = run.records.get(metrics.step)
     if record is None or [c.id for c in record.classes] != [c.id for c in metrics.classes]:
         return None
     return record

@@ -9,8 +9,8 @@ from itertools import pairwise
 from faircl.fairness.intervals import Interval
 from faircl.fairness.lost_pixels import KINDS, NONE, LostPixels
 from faircl.metrics import ClassMetrics, forgetting
+from faircl.report.numbers import number
 from faircl.report.run_view import RunView
-from faircl.tables import show
 
 DROP = 1.0  # points: a smaller loss at a step is not mentioned
 FEW = 3  # names in an enumeration
@@ -18,8 +18,7 @@ FEW = 3  # names in an enumeration
 
 def told(view: RunView) -> list[str]:
     """Return the sentences, the most important first; fewer where less is known."""
-    final = view.final.metrics
-    if not any(c.pixels for c in final.classes):
+    if not view.evaluated:
         return [f"{_made(view)}.", "It was not evaluated: no labelled images were given."]
     found = [_accuracy(view), _worst(view), _wrong_old(view), _forgotten(view), _thirds(view), _average(view)]
     return [f"{text}." for text in (*found, *_notes(view)) if text]
@@ -42,7 +41,8 @@ def _accuracy(view: RunView) -> str:
     if audit is not None:
         images = counted(audit.images, f"{final.images} image")
         text += f" ({spoken(audit.miou_interval, audit.confidence)}on {images})"
-    text += f" and a standard deviation of {points(groups['all'].std)} between the classes"
+    if view.comparable:
+        text += f" and a standard deviation of {points(groups['all'].std)} between the classes"
     if not math.isnan(groups["old"].miou) and not math.isnan(groups["new"].miou):
         text += f": {percent(groups['old'].miou)} on the old classes, {percent(groups['new'].miou)} on the new"
     return text
@@ -51,11 +51,11 @@ def _accuracy(view: RunView) -> str:
 def _worst(view: RunView) -> str:
     """Name the class served worst: its IoU, the step that cost it most, and where its pixels went."""
     worst = view.final.metrics.worst
-    if worst is None or len([c for c in view.classes if c.pixels]) < 2:
+    if worst is None or not view.comparable:
         return ""
     like = [c.name for c in view.classes if c.pixels and c.iou == worst.iou and c.id != worst.id]
     also = f", as {'is' if len(like) == 1 else 'are'} {enumerated(like)}" if like else ""
-    clauses = [f"{worst.name} is served worst{also}: {show(worst.iou, 0)} of 100", largest_drop(view, worst)]
+    clauses = [f"{worst.name} is served worst{also}: {number(worst.iou, 0)} of 100", largest_drop(view, worst)]
     if (flow := view.final.flows.get(worst.id)) is not None:
         clauses.append(destination(flow))
     return "; ".join(clause for clause in clauses if clause)
@@ -70,7 +70,7 @@ def largest_drop(view: RunView, of: ClassMetrics) -> str:
         return ""
     names = view.learned_at(step)
     when = f"when {enumerated(names)} {'was' if len(names) == 1 else 'were'} learned" if names else f"at step {step}"
-    return f"it lost {show(drop, 0)} {'point' if round(drop) == 1 else 'points'} {when}"
+    return f"it lost {number(drop, 0)} {'point' if round(drop) == 1 else 'points'} {when}"
 
 
 def destination(flow: LostPixels) -> str:
@@ -110,15 +110,15 @@ def _forgotten(view: RunView) -> str:
         return ""
     names = {c.id: c.name for c in view.classes}
     lost, id = max((value, id) for id, value in view.lost.items() if not math.isnan(value))
-    text = (
-        f"Since their best step the old classes have {'lost' if mean >= 0 else 'gained'} {points(abs(mean))} on average"
-    )
+    text = "Compared with their best earlier step, the old classes have "
+    text += f"{'lost' if mean >= 0 else 'gained'} {points(abs(mean))} on average"
     return f"{text}; {names[id]} lost most, {points(lost)}" if lost >= DROP else text
 
 
 def _thirds(view: RunView) -> str:
     final = view.final.metrics
-    if math.isnan(final.rarest_third):
+    third = [c for c in final.classes[int(final.background) :] if c.pixels]
+    if math.isnan(final.rarest_third) or len(third) < 2:
         return ""
     return (
         f"The rarest third of the classes reaches {percent(final.rarest_third)}, "
@@ -145,25 +145,25 @@ def _notes(view: RunView) -> list[str]:
 
 
 def spoken(interval: Interval | None, confidence: float) -> str:
-    """Return "95 % interval 58.0 to 64.1, "; empty where there is none."""
+    """Return "95 % interval 58.0 to 64.1 ", with a space at its end; empty where there is none."""
     if interval is None:
         return ""
-    return f"{percent(100 * confidence, 0)} interval {show(interval.low, 1)} to {show(interval.high, 1)} "
+    return f"{percent(100 * confidence, 0)} interval {number(interval.low, 1)} to {number(interval.high, 1)} "
 
 
 def percent(value: float, digits: int = 1) -> str:
     """Return "61.2 %", which is not broken over two lines."""
-    return f"{show(value, digits)}\N{NO-BREAK SPACE}%"
+    return f"{number(value, digits)}\N{NO-BREAK SPACE}%"
 
 
 def points(value: float) -> str:
     """Return "61.2 points"."""
-    return f"{show(value, 1)}\N{NO-BREAK SPACE}points"
+    return f"{number(value, 1)}\N{NO-BREAK SPACE}points"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def counted(count: int, one: str, many: str | None = None) -> str:
     """Return "1 step" or "2 steps"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def enumerated(names: Sequence[str], most: int = FEW) -> str:

@@ -39,7 +39,8 @@ def read_gallery(run: Path) -> tuple[GalleryImage, ...]:
             _entry(folder, k, str(one["id"]), [str(why) for why in one["why"]]) for k, one in enumerate(entries)
         )
     except (KeyError, TypeError) as error:
-        raise UserError(f"{folder / INDEX} lacks {error}; the file is damaged.") from None
+        expected = 'a list "images" of objects with "id" and "why"'
+        raise UserError(f"{folder / INDEX} is damaged ({error}); expected {expected}.") from None
 
 
 def _entry(folder: Path, k: int, id: str, reasons: list[str]) -> GalleryImage:

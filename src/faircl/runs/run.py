@@ -72,8 +72,12 @@ class Run:
     @cached_property
     def records(self) -> dict[int, EvaluationRecord]:
         """The evaluation of every step image by image, by the step's number; runs of earlier versions have none."""
-        files = sorted((self.folder / "steps").glob(f"*/{RECORD}"))
-        return {record.step: record for record in map(load_record, files)}
+        return {record.step: record for record in map(load_record, self.record_files)}
+
+    @property
+    def record_files(self) -> list[Path]:
+        """The files of ``records``, by step."""
+        return sorted((self.folder / "steps").glob(f"*/{RECORD}"))
 
     @property
     def final(self) -> StepMetrics:

@@ -122,7 +122,6 @@
     canvas.height = height;
     stage.style.aspectRatio = `${width} / ${height}`;
     Object.assign(view, { zoom: 1, x: 0, y: 0 });
-    view.photo.loading = "eager";
     await view.photo.decode().catch(() => {});
     if (view.picture === k) await paint();
   }
@@ -202,7 +201,7 @@
   for (const [id, press] of Object.entries(presses)) at(id).addEventListener("click", press);
   buttons.forEach((button, k) => button.addEventListener("click", () => open(k)));
   window.addEventListener("resize", () => { if (view.picture >= 0) place(); });
-  // The first picture is decoded when the gallery comes near the window, or is printed.
+  // The first picture opens when the gallery comes near the window.
   const nearby = new IntersectionObserver((entries) => {
     if (entries.some((entry) => entry.isIntersecting)) { nearby.disconnect(); choose(); }
   }, { rootMargin: "400px" });

@@ -213,9 +213,14 @@ function classRow(name, row) {
 }
 
 function showClasses(shown) {
-  for (const box of byId("classes").querySelectorAll("input")) {
-    if (box.checked !== shown) box.click();
+  for (const side of SIDES) {
+    for (const { name } of found[side]?.classes ?? []) {
+      if (shown) hidden.delete(name);
+      else hidden.add(name);
+    }
   }
+  for (const box of byId("classes").querySelectorAll("input")) box.checked = shown;
+  SIDES.forEach(paint);
 }
 
 // ---- controls

@@ -1,0 +1,22 @@
+"""Numbers of a page as text: a true minus, intervals, changes with their sign."""
+
+from __future__ import annotations
+
+from faircl.fairness.intervals import Interval
+from faircl.tables import show, true_minus
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number as text, as tables show it: "1,234", "−3.00", "–" for None and NaN."""
+    return true_minus(show(value, digits))
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """Return "+3.0", "−3.0" or, for what is rounded to nothing, "0.0"."""
+    text = number(value, digits)
+    return f"+{text}" if value > 0 and text != number(0.0, digits) else text
+
+
+def between(interval: Interval | None, digits: int = 1) -> str:
+    """Return the ends of an interval, "58.0 – 64.1"; empty where there is none."""
+    return "" if interval is None else f"{number(interval.low, digits)} – {number(interval.high, digits)}"
