@@ -37,10 +37,17 @@ def levelled_down(rows: Sequence[Row], evidence: Evidence) -> dict[str, str]:
 
 
 def fronts(rows: Sequence[Row], passed_over: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the labels on the front of each measure of FRONTED and its mean IoU."""
-    kept = [row for row in rows if row.label not in passed_over]
+    """Return the labels on the front of each measure of FRONTED and its mean IoU.
+
+    A levelled-down row stays where the mean IoU is that of some classes, and these it serves at least as well as the
+    row that shows it: there nothing fell.
+    """
+    means = {row.label: row.mean for row in rows}
     found = {}
     for name, mean in FRONTED.items():
+        kept = [
+            row for row in rows if row.label not in passed_over or row.mean[mean] >= means[passed_over[row.label]][mean]
+        ]
         on = pareto_front([(row.mean[mean], row.mean[name]) for row in kept])
         found[name] = tuple(row.label for row, there in zip(kept, on, strict=True) if there)
     return found
