@@ -190,8 +190,8 @@ class Table:
     def print_to(self, console: Console) -> None:
         """Print the table on a terminal.
 
-        On one that is too narrow for it, without its ``detail`` columns; if that does not do, in parts below each other,
-        each of which begins with the names of the rows.
+        On one that is too narrow for it, without its ``detail`` columns; where that is not enough, in parts below each
+        other, each of which begins with the names of the rows.
         """
         if self.title:
             console.print(Text(self.title, "bold"), soft_wrap=True)
@@ -201,8 +201,8 @@ class Table:
         if self._widths(console, shown).minimum <= console.width:
             console.print(self.rich(shown))
         else:
-            for part in self._parts(console, shown):
-                console.print(self.rich(part))
+            for n, part in enumerate(self._parts(console, shown)):
+                console.print(*([""] if n else []), self.rich(part), sep="\n")
         for text in (self.caption, *self.footnotes):
             if text:
                 console.print(Text(text, "dim"), soft_wrap=True)

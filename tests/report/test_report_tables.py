@@ -201,6 +201,7 @@ def test_a_very_narrow_terminal_prints_parts_that_all_name_their_rows():
         " method     old   new",
         " faircl    71.8  60.7",
         " finetune   3.5  28.0",
+        "",
         " method     all",
         " faircl    67.7",
         " finetune  12.4",
