@@ -18,12 +18,15 @@ from safetensors import SafetensorError
 from faircl.checksums import write_checksums
 from faircl.errors import UserError
 
+RESUME = "finished steps are safe; fix that and continue (train with --resume)"
+"""What to do when the file of a run cannot be written."""
+
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of network file systems that cannot flush folders."""
 
 
 @contextmanager
-def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator[None]:
+def writing(path: Path, clean_up: Callable[[], None] = lambda: None, advice: str = RESUME) -> Iterator[None]:
     """Turn a failed write, such as on a full disk, into a UserError; ``clean_up`` removes what is half written."""
     try:
         yield
@@ -31,9 +34,7 @@ def writing(path: Path, clean_up: Callable[[], None] = lambda: None) -> Iterator
         with suppress(OSError):
             clean_up()
         found = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UserError(
-            f"Cannot write {path}: {found}; finished steps are safe; fix that and continue (train with --resume)."
-        ) from None
+        raise UserError(f"Cannot write {path}: {found}; {advice}.") from None
 
 
 def check_new_folder(out: Path) -> None:
@@ -46,10 +47,10 @@ def check_new_folder(out: Path) -> None:
         raise UserError(f"Output {out} is there already; choose a new or empty folder with --out.")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file."""
+def write_text(path: Path, text: str, advice: str = RESUME) -> None:
+    """Write a text file; ``advice`` says what to do if that fails."""
     part = path.with_name(f".{path.name}.part")
-    with writing(path, lambda: part.unlink(missing_ok=True)):
+    with writing(path, lambda: part.unlink(missing_ok=True), advice):
         part.write_text(text, encoding="utf-8")
         move_into_place(part, path)
 

@@ -25,6 +25,12 @@ def test_where_the_page_goes(run, tmp_path):
     assert "mean IoU" in (tmp_path / "a.html").read_text()
 
 
+def test_a_page_that_cannot_be_written_says_nothing_of_training(run, tmp_path):
+    (tmp_path / ".a.html.part").mkdir()  # where the page is written first
+    with pytest.raises(UserError, match=r"Cannot write .*a\.html: .*; choose another file with --out\.$"):
+        faircl.write_report(run, out=tmp_path / "a.html")
+
+
 def test_a_version_of_a_run(run):
     made = make_report_run(run / "versions" / "01", 5, 2, 2, gallery=False)
     assert faircl.write_report(made) == made / "report.html"

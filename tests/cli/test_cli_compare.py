@@ -67,6 +67,10 @@ def test_labels_and_pages(cli, runs, tmp_path):
     assert [row["label"] for row in found["rows"]] == ["one", "two"]
     assert (tmp_path / "page/comparison.html").is_file()
     assert found["page"] == str(tmp_path / "page/comparison.html")
+    (tmp_path / "file").touch()
+    result = cli("compare", *labelled, "--page", tmp_path / "file")
+    assert result.code == 2
+    assert f"Cannot make the folder {tmp_path / 'file'}: it is a file; choose another folder" in result.err
 
 
 def test_what_cannot_be_compared_is_said(cli, runs, tiny_train, tmp_path):

@@ -46,13 +46,13 @@ def class_table(audit: Audit) -> Table:
     for one in sorted(audit.classes, key=lambda c: -c.pixels):
         iou: Value = Styled(one.iou, "bold red") if worst and one.id == worst.id else one.iou
         rows.append([one.name, one.id, iou, _interval(one.interval), one.accuracy, one.error_rate, one.pixels])
-        rows[-1] += [one.share / 100, one.images]
+        rows[-1] += [one.share, one.images]
     columns = [Column("class"), Column("id", wrap=False), Column("IoU", 1), Column("interval", wrap=False)]
     columns += [
         Column("accuracy", 1),
         Column("error rate", 1, detail=True),
         Column("pixels"),
-        Column("share", 2, kind="percent"),
+        Column("% of pixels", 2),
     ]
     return Table([*columns, Column("images", detail=True)], rows, title="Classes, the most frequent first")
 

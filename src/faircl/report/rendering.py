@@ -13,15 +13,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from faircl.files import write_text
+from faircl.files import RESUME, write_text
 from faircl.tables import show
 
 _INERT = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
-def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Render a template into a file, which is written whole or not at all."""
-    write_text(path, _environment().get_template(template).render(**values))
+def write_page(path: Path, template: str, advice: str = RESUME, **values: Any) -> Path:
+    """Render a template into a file, which is written whole or not at all; ``advice`` is what to do if it cannot be."""
+    write_text(path, _environment().get_template(template).render(**values), advice)
     return path
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from faircl.files import RESUME
 from faircl.report import plots, run_rows
 from faircl.report.distribution import DistributionRow, distribution, readable
 from faircl.report.gallery_files import GalleryFiles, gallery_files
@@ -21,8 +22,8 @@ from faircl.report.story import enumerated, percent, told
 Figures = list[tuple[str, Markup]]
 
 
-def write_view(view: RunView, path: Path) -> Path:
-    """Write the page of a run to a file."""
+def write_view(view: RunView, path: Path, advice: str = RESUME) -> Path:
+    """Write the page of a run to a file; ``advice`` is what to do if it cannot be written."""
     gallery = gallery_files(view.run, [one.number for one in view.steps])
     values = {
         **_top(view),
@@ -35,7 +36,7 @@ def write_view(view: RunView, path: Path) -> Path:
     }
     values["sections"] = _sections(view, gallery, values)
     values["data"] = inert_json(_data(view, gallery, values))
-    return write_page(path, "run.html.j2", **values)
+    return write_page(path, "run.html.j2", advice, **values)
 
 
 def missing(view: RunView) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from faircl.errors import UserError
 from faircl.files import write_text
 from faircl.report.comparison.compared import Comparison
 from faircl.report.comparison.heat import difference_bars, heat_map
@@ -16,6 +17,8 @@ from faircl.report.comparison.plots import over_steps, pareto_plot
 from faircl.report.comparison.strips import make_strips
 from faircl.report.comparison.tables import main_table, run_table
 from faircl.table_escapes import printable
+
+_ELSEWHERE = "choose another folder for the page"
 
 
 def write_comparison_page(out_dir: Path, comparison: Comparison) -> Path:
@@ -56,8 +59,13 @@ def write_comparison_page(out_dir: Path, comparison: Comparison) -> Path:
         background=comparison.runs[0][1].final.background,
     )
     out_dir = Path(out_dir)
-    out_dir.mkdir(parents=True, exist_ok=True)
-    write_text(out_dir / "comparison.html", html)
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"Cannot make the folder {out_dir}: it is a file; {_ELSEWHERE}.") from None
+    except OSError as error:
+        raise UserError(f"Cannot make the folder {out_dir}: {error.strerror}; {_ELSEWHERE}.") from None
+    write_text(out_dir / "comparison.html", html, _ELSEWHERE)
     return out_dir / "comparison.html"
 
 
