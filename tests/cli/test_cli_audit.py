@@ -64,6 +64,8 @@ def test_tables(audit):
     first, *rows = csv.reader(audit("--format", "csv").out.split("\n\n")[1].splitlines())
     pixels = first.index("pixels")
     counts = [int(row[pixels]) for row in rows]
+    shares = [float(row[first.index("% of pixels")]) for row in rows]
+    assert shares == pytest.approx([100 * count / sum(counts) for count in counts])
     assert counts == sorted(counts, reverse=True)
     assert "&lt;script&gt;" in audit("--format", "html").out
     assert "<script>" not in audit("--format", "html").out
@@ -127,13 +129,15 @@ def test_a_run(cli, tiny_run, tmp_path):
     assert found["worst"]["name"] == last["worst"]["name"]
     first = json.loads(cli("audit", tiny_run.path, "--step", 0, "--json").out)
     assert len(first["classes"]) < len(found["classes"])
+    assert f"Audit of {tiny_run.path}, after step 0\n" in cli("audit", tiny_run.path, "--step", 0).out
+    assert f"Audit of {tiny_run.path}, after step 1\n" in cli("audit", tiny_run.path).out
     assert cli("audit", tiny_run.path, "--before", tmp_path / "audit", "--max-drop", 0).code == 0
 
 
 def test_what_is_given(refused, masks, tiny_run):
     refused("nothing to audit; give --labels", "audit")
-    refused("--predictions and --classes missing", "audit", *masks[:2])
-    refused("--classes missing", "audit", *masks[:4])
+    refused("--predictions and --classes are missing", "audit", *masks[:2])
+    refused("--classes is missing", "audit", *masks[:4])
     refused("both the run", "audit", tiny_run.path, *masks[:2])
     refused("which have no steps", "audit", *masks, "--step", 1)
     refused("has no evaluation of step 9", "audit", tiny_run.path, "--step", 9)

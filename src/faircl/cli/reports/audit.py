@@ -53,11 +53,11 @@ def audit(
     step: Annotated[int | None, typer.Option(help="With RUN: after this step; otherwise the last.")] = None,
     groups: Annotated[Folder, typer.Option(metavar="FILE", help="CSV or JSON: city, camera, … of every image.")] = None,
     before: Annotated[Folder, typer.Option(metavar="EARLIER", help="An earlier audit or run to compare with.")] = None,
-    max_std: Annotated[Points, typer.Option(help="Most STD of class IoUs.", rich_help_panel=_LIMITS)] = None,
+    max_std: Annotated[Points, typer.Option(help="Most STD of class IoUs, in points.", rich_help_panel=_LIMITS)] = None,
     max_gap: Annotated[
-        Points, typer.Option(help="Most distance between best and worst class.", rich_help_panel=_LIMITS)
+        Points, typer.Option(help="Most points between best and worst class.", rich_help_panel=_LIMITS)
     ] = None,
-    min_miou: Annotated[Points, typer.Option(help="Least mean IoU.", rich_help_panel=_LIMITS)] = None,
+    min_miou: Annotated[Points, typer.Option(help="Least mean IoU, in percent: 60.", rich_help_panel=_LIMITS)] = None,
     min_class_iou: Annotated[
         list[str] | None,
         typer.Option(metavar="[NAME=]IOU", help="Least IoU of every class, or of one.", rich_help_panel=_LIMITS),
@@ -112,12 +112,14 @@ def audit(
             reporter=ConsoleReporter(),
             **shared,
         )
+    after = f", after step {result.record.step}" if run is not None and (run / "steps").is_dir() else ""
+    name = f"Audit of {run or predictions}{after}"
     if out is not None:
-        result.save(out, f"Audit of {run or predictions}")
+        result.save(out, name)
     if as_json:
         print_json(result.to_json())
     else:
-        _print(result, Output(form), out)
+        _print(result, name, Output(form), out)
     for check in result.broken:
         print(f"faircl: limit broken: {' '.join(check.text.split())}.", file=sys.stderr)
     if result.broken:
@@ -130,16 +132,17 @@ def _check_source(run: Path | None, masks: dict[str, Any], step: int | None) -> 
     if run is not None and given:
         raise UserError(f"Found both the run {run} and {' and '.join(given)}; give a run or masks.")
     if run is None and missing:
-        what = f"{' and '.join(missing)} missing" if given else "nothing to audit"
-        raise UserError(f"There is {what}; give --labels, --predictions and --classes, or the folder of a run.")
+        words = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
+        what = words if given else "There is nothing to audit"
+        raise UserError(f"{what}; give --labels, --predictions and --classes, or the folder of a run.")
     if run is None and step is not None:
         raise UserError(f"Found --step {step} for masks, which have no steps; leave it out.")
 
 
-def _print(result: AuditResult, output: Output, out: Path | None) -> None:
+def _print(result: AuditResult, name: str, output: Output, out: Path | None) -> None:
     from faircl.report import audit_tables as tables
 
-    output.table(tables.headline_table(result.audit))
+    output.table(tables.headline_table(result.audit, name))
     output.table(tables.class_table(result.audit))
     for table in tables.group_tables(result.audit):
         output.table(table)
