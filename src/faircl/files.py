@@ -21,8 +21,7 @@ from faircl.errors import UserError
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of network file systems that cannot flush folders."""
 
-
-RESUME = "finished steps are safe; fix that and continue (train with --resume)"
+RESUME = "fix that and try again (train with --resume: finished steps are safe)"
 ELSEWHERE = "fix that, or choose another place for it"
 """What to do about a failed write: of a run that trains, and of anything else."""
 

@@ -10,6 +10,7 @@ from itertools import chain, groupby
 from typing import Literal
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -189,12 +190,21 @@ class Table:
         return "\n".join([*lines, "</table>"]) + "\n"
 
     def print_to(self, console: Console) -> None:
-        """Print the table on a terminal; on one that is too narrow for it, without its ``detail`` columns."""
+        """Print the table on a terminal.
+
+        On one that is too narrow for it, without its ``detail`` columns; where that is not enough, in parts below each
+        other, each of which begins with the names of the rows.
+        """
         if self.title:
             console.print(Text(self.title, "bold"), soft_wrap=True)
-        table = self.rich()
-        width = console.measure(table, options=console.options.update(width=10_000)).maximum
-        console.print(table if width <= console.width else self.rich(details=False))
+        shown = self._shown()
+        if self._widths(console, shown).maximum > console.width:
+            shown = [k for k in shown if not self.columns[k].detail]
+        if self._widths(console, shown).minimum <= console.width:
+            console.print(self.rich(shown))
+        else:
+            for n, part in enumerate(self._parts(console, shown)):
+                console.print(*([""] if n else []), self.rich(part), sep="\n")
         for text in (self.caption, *self.footnotes):
             if text:
                 console.print(Text(text, "dim"), soft_wrap=True)
@@ -205,10 +215,9 @@ class Table:
         self.print_to(Console(file=out, width=width, color_system=None, force_terminal=False))
         return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
-    def rich(self, details: bool = True) -> RichTable:
-        """Return columns and rows for the terminal, with or without the ``detail`` columns."""
+    def rich(self, shown: Sequence[int]) -> RichTable:
+        """Return rows and the columns of these indices for the terminal."""
         # Text objects, so that a name such as "[red]" is not taken for markup.
-        shown = [k for k, c in enumerate(self.columns) if (details or not c.detail) and not (self.grouped and k == 0)]
         table = RichTable(header_style="bold")
         if not self.boxed:
             table.box = None
@@ -233,6 +242,25 @@ class Table:
             texts = [(row[k].text + (_sign(row[k]) or room[k]), row[k]) for k in shown]
             table.add_row(*(Text(text, "bold" if cell.best else cell.style) for text, cell in texts))
         return table
+
+    def _shown(self) -> list[int]:
+        return list(range(int(self.grouped), len(self.columns)))
+
+    def _widths(self, console: Console, shown: Sequence[int]) -> Measurement:
+        """Return the least and the most width of these columns, whatever the width of the terminal."""
+        return console.measure(self.rich(shown), options=console.options.update(width=10_000))
+
+    def _parts(self, console: Console, shown: Sequence[int]) -> list[list[int]]:
+        """Divide columns into as few parts as fit, each of which begins with the first column."""
+        first, *others = shown
+        parts = [[first]]
+        for k in others:
+            fits = self._widths(console, [*parts[-1], k]).maximum <= console.width
+            if fits or len(parts[-1]) == 1:
+                parts[-1].append(k)
+            else:
+                parts.append([first, k])
+        return parts
 
 
 def _sections(rows: Sequence[Sequence[Cell]], grouped: bool) -> Iterable[tuple[str, list[Sequence[Cell]]]]:

@@ -26,6 +26,12 @@ def test_where_the_page_goes(run, tmp_path):
     assert "mean IoU" in (tmp_path / "a.html").read_text()
 
 
+def test_a_page_that_cannot_be_written_says_nothing_of_training(run, tmp_path):
+    (tmp_path / ".a.html.part").mkdir()  # where the page is written first
+    with pytest.raises(UserError, match=r"Cannot write .*a\.html: .*; choose another file with --out\.$"):
+        faircl.write_report(run, out=tmp_path / "a.html")
+
+
 def test_a_version_of_a_run(run):
     made = make_report_run(run / "versions" / "01", 5, 2, 2, gallery=False)
     assert faircl.write_report(made) == made / "report.html"
@@ -55,7 +61,7 @@ def test_a_full_disk_leaves_nothing_and_the_earlier_page(run, tmp_path, monkeypa
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(UserError) as caught:
         faircl.write_report(run, out=page)
-    said = f"Cannot write {page}: No space left on device; fix that, or choose another place for it."
+    said = f"Cannot write {page}: No space left on device; choose another file with --out."
     assert str(caught.value) == said
     assert page.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "run"]

@@ -66,6 +66,8 @@ def test_tables(audit):
     first, *rows = csv.reader(audit("--format", "csv").out.split("\n\n")[1].splitlines())
     pixels = first.index("pixels")
     counts = [int(row[pixels]) for row in rows]
+    shares = [float(row[first.index("% of pixels")]) for row in rows]
+    assert shares == pytest.approx([100 * count / sum(counts) for count in counts])
     assert counts == sorted(counts, reverse=True)
     assert "&lt;script&gt;" in audit("--format", "html").out
     assert "<script>" not in audit("--format", "html").out
@@ -142,6 +144,8 @@ def test_a_run(cli, tiny_run, tmp_path):
     assert found["worst"]["name"] == last["worst"]["name"]
     first = json.loads(cli("audit", tiny_run.path, "--step", 0, "--json").out)
     assert len(first["classes"]) < len(found["classes"])
+    assert f"Audit of {tiny_run.path}, after step 0\n" in cli("audit", tiny_run.path, "--step", 0).out
+    assert f"Audit of {tiny_run.path}, after step 1\n" in cli("audit", tiny_run.path).out
     assert cli("audit", tiny_run.path, "--before", tmp_path / "audit", "--max-drop", 0).code == 0
 
 

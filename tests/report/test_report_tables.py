@@ -205,6 +205,20 @@ def test_a_narrow_terminal_leaves_details_out():
     assert printed(table, width=20) == [" name          y", " long name  2.00"]
 
 
+def test_a_very_narrow_terminal_prints_parts_that_all_name_their_rows():
+    columns = [Column("method"), *(Column(name, 1, wrap=False) for name in ("old", "new", "all"))]
+    table = Table(columns, [["faircl", 71.8, 60.7, 67.7], ["finetune", 3.5, 28.0, 12.4]])
+    assert printed(table, width=24) == [
+        " method     old   new",
+        " faircl    71.8  60.7",
+        " finetune   3.5  28.0",
+        "",
+        " method     all",
+        " faircl    67.7",
+        " finetune  12.4",
+    ]
+
+
 def test_groups_are_headings_on_the_terminal_and_a_column_elsewhere():
     table = Table([Column("data"), Column("name")], [["voc", "a"], ["voc", "b"], ["ade", "c"]], grouped=True)
     assert printed(table) == [" name", "", " voc", " a", " b", "", " ade", " c"]

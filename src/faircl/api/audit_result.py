@@ -15,7 +15,7 @@ from faircl.fairness.audit import Audit
 from faircl.fairness.difference import Difference
 from faircl.fairness.record import EvaluationRecord
 from faircl.fairness.record_file import RECORD, load_record, save_record
-from faircl.files import write_text
+from faircl.files import ELSEWHERE, write_text
 
 AUDIT, PAGE = "audit.json", "report.html"
 CONTRACT = ("miou", "std", "gap", "error_gap", "worst", "classes")

@@ -31,7 +31,7 @@ def write_report(
     from faircl.report.run_view import view_run
 
     name = PAGE if step is None else f"report-step-{step}.html"
-    return write_view(view_run(opened, step), target or opened.folder / name)
+    return write_view(view_run(opened, step), target or opened.folder / name, "choose another file with --out")
 
 
 def _checked(out: str | Path) -> Path:

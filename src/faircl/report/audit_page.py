@@ -28,6 +28,7 @@ def write_audit_page(
     return write_page(
         path,
         "audit.html.j2",
+        "choose another folder with --out",
         title=title,
         summary=audit_summary(audit, checks),
         headline=tables.headline_table(audit),

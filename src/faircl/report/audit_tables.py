@@ -49,13 +49,13 @@ def class_table(audit: Audit) -> Table:
     for one in sorted(audit.classes, key=lambda c: -c.pixels):
         iou: Value = Styled(one.iou, "bold red") if worst and one.id == worst.id else one.iou
         rows.append([one.name, one.id, iou, *_ends(one.interval), one.accuracy, one.error_rate, one.pixels])
-        rows[-1] += [one.share / 100, one.images]
+        rows[-1] += [one.share, one.images]
     columns = [Column("class"), Column("id", wrap=False), Column("IoU", 1), *ENDS]
     columns += [
         Column("accuracy", 1),
         Column("error rate", 1, detail=True),
         Column("pixels"),
-        Column("share", 2, kind="percent"),
+        Column("% of pixels", 2),
     ]
     caption = f"low and high: ends of the {100 * audit.confidence:g} % interval of the IoU"
     return Table(

@@ -8,6 +8,7 @@ import faircl
 from faircl.report.comparison.evidence import Evidence
 from faircl.report.comparison.front import FRONTED, fronts, levelled_down, lowest
 from faircl.report.comparison.rows import Row
+from faircl.report.comparison.tables import main_table
 
 NOTHING = Evidence(0, (), (), np.zeros(0, np.int64), np.zeros(0, bool), {})
 
@@ -69,6 +70,16 @@ def test_without_records_a_point_of_miou_decides(miou, passed):
     assert on_front(row("a", miou, 10, 20), row("b", 60, 20, 20))[0] == ({"a": "b"} if passed else {})
 
 
+def test_a_levelled_down_row_keeps_the_spread_of_the_classes_it_serves_best():
+    joint, fair = row("joint", 58, 30, 10), row("fair", 68, 31, 40)
+    joint.mean.update(major=88.0, major_std=6.0, minor=40.0, minor_std=20.0)
+    fair.mean.update(major=86.0, major_std=7.0, minor=57.0, minor_std=25.0)
+    passed_over = levelled_down((joint, fair), NOTHING)
+    front = fronts((joint, fair), passed_over)
+    assert passed_over == {"joint": "fair"}
+    assert (front["std"], front["major_std"], front["minor_std"]) == (("fair",), ("joint",), ("fair",))
+
+
 def test_one_row_or_unknown_spreads_are_not_highlighted():
     alone = (row("a", 50, 10, 5),)
     assert lowest(alone, ("a",), "std") is None
@@ -117,3 +128,8 @@ def test_marks_do_not_praise_a_falling_std_that_costs_accuracy(compared, tmp_pat
              main_table(against_fair).cells()}  # fmt: skip
     assert against_fair.changes["fine"].measures["std"].significant
     assert marks == {"fine": ("worse", None), "plain": ("worse", "worse"), "fair": (None, None)}
+
+
+def test_a_table_without_marks_does_not_explain_them(compared):
+    assert any("▲" in note for note in main_table(compared, "full").footnotes)
+    assert not any("▲" in note for note in main_table(compared, "groups").footnotes)

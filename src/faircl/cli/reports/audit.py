@@ -53,11 +53,11 @@ def audit(
     step: Annotated[int | None, typer.Option(help="With RUN: after this step; otherwise the last.")] = None,
     groups: Annotated[Folder, typer.Option(metavar="FILE", help="CSV or JSON: city, camera, … of every image.")] = None,
     before: Annotated[Folder, typer.Option(metavar="EARLIER", help="An earlier audit or run to compare with.")] = None,
-    max_std: Annotated[Points, typer.Option(help="Most STD of class IoUs.", rich_help_panel=_LIMITS)] = None,
+    max_std: Annotated[Points, typer.Option(help="Most STD of class IoUs, in points.", rich_help_panel=_LIMITS)] = None,
     max_gap: Annotated[
-        Points, typer.Option(help="Most distance between best and worst class.", rich_help_panel=_LIMITS)
+        Points, typer.Option(help="Most points between best and worst class.", rich_help_panel=_LIMITS)
     ] = None,
-    min_miou: Annotated[Points, typer.Option(help="Least mean IoU.", rich_help_panel=_LIMITS)] = None,
+    min_miou: Annotated[Points, typer.Option(help="Least mean IoU, in percent: 60.", rich_help_panel=_LIMITS)] = None,
     min_class_iou: Annotated[
         list[str] | None,
         typer.Option(metavar="[NAME=]IOU", help="Least IoU of every class, or of one.", rich_help_panel=_LIMITS),
@@ -114,12 +114,14 @@ def audit(
             reporter=ConsoleReporter(),
             **shared,
         )
+    after = f", after step {result.record.step}" if run is not None and (run / "steps").is_dir() else ""
+    name = f"Audit of {run or predictions}{after}"
     if out is not None:
-        result.save(out, f"Audit of {run or predictions}")
+        result.save(out, name)
     if as_json:
         print_json(result.to_json())
     else:
-        _print(result, Output(form), out)
+        _print(result, name, Output(form), out)
     for check in result.broken:
         print(f"faircl: limit broken: {' '.join(check.text.split())}.", file=sys.stderr)
     if result.broken:
@@ -142,10 +144,10 @@ def _check_source(run: Path | None, masks: dict[str, Any], counting: dict[str, A
         raise UserError(f"Found --step {step} for masks, which have no steps; leave it out.")
 
 
-def _print(result: AuditResult, output: Output, out: Path | None) -> None:
+def _print(result: AuditResult, name: str, output: Output, out: Path | None) -> None:
     from faircl.report import audit_tables as tables
 
-    output.table(tables.headline_table(result.audit))
+    output.table(tables.headline_table(result.audit, name))
     output.table(tables.class_table(result.audit))
     for table in tables.group_tables(result.audit):
         output.table(table)

@@ -6,7 +6,7 @@ A spread is marked as the best only on its front with mIoU (``front``), publishe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from faircl.metrics import StepMetrics
@@ -70,7 +70,7 @@ def main_table(comparison: Comparison, layout: Layout = "full", published: bool 
         title=f"{comparison.runs[0][1].task}, {comparison.runs[0][1].model}",
         caption=f"IoU in percent after the last step, convention {comparison.runs[0][1].final.convention}",
         grouped=bool(theirs),
-        footnotes=_footnotes(comparison, theirs, "std" in columns),
+        footnotes=_footnotes(comparison, theirs, columns),
     )
 
 
@@ -199,14 +199,15 @@ def _published_cell(row: PublishedRow, name: str, columns: Mapping[str, Column])
     return Styled(value, "dim", best=False)
 
 
-def _footnotes(comparison: Comparison, theirs: Sequence[PublishedRow], spread: bool) -> list[str]:
+def _footnotes(comparison: Comparison, theirs: Sequence[PublishedRow], columns: Collection[str]) -> list[str]:
     notes, also = [], "; on STD only where the mean IoU does not change the other way"
     if any(len(row.runs) > 1 for row in comparison.rows):
         notes.append("± is the standard deviation over the runs of a row.")
-    if comparison.changes:
+    tested = {_ALIASES.get(name, name) for name in columns} | set(columns)
+    if any(tested & change.measures.keys() for change in comparison.changes.values()):
         notes.append(
             f"▲ better, ▼ worse than {comparison.against}: the 95 % interval of the difference, from a paired "
-            f"bootstrap over the images, excludes 0{also if spread else ''}."
+            f"bootstrap over the images, excludes 0{also if 'std' in columns else ''}."
         )
     if theirs:
         sources = ", ".join(dict.fromkeys(row.source for row in theirs))
