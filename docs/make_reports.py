@@ -31,6 +31,11 @@ from faircl.runs.run import load_run
 DOCS = Path(__file__).parent
 QUANTILES = (0.9, 0.5)
 """Which test images the README shows: those at these quantiles of the mean IoU of an image after the last step."""
+COLOURS = (
+    "4363d8 f58231 3cb44b e6194b 911eb4 9a6324 f032e6 808000 42d4f4 469990 ffe119 000075 dcbeff bfef45 800000 fabed4"
+)
+COLOURS += " ffd8b1 aaffc3 00a2a2 7a4dff d2b200 b3446c 2b7a0b ff6f61 5c3a21 0077b6"
+"""Colours of the classes in the order of their ids; none is gray, as the background is."""
 SHOWN = 0.7
 """Opacity of the painted classes."""
 
@@ -77,7 +82,7 @@ def draw_clothing(run: Path, data: Path, path: Path) -> None:
     names = dict(enumerate((data / "classes.txt").read_text(encoding="utf-8").split("\n")))
     used = [int(c) for c in np.unique(np.concatenate([mask.ravel() for row in rows for mask in row[1:]]))]
     used = [c for c in used if 0 < c < 255]
-    colours = dict(zip(used, _colours(len(used)), strict=True))
+    colours = dict(zip(used, (f"#{one}" for one in COLOURS.split()), strict=False))
     learned = {c.id: c.learned_at for c in record.classes}
     figure = Figure(figsize=(11, 3.1), dpi=110, layout="compressed")
     grid = figure.subplots(1, 4 * len(rows), gridspec_kw={"wspace": 0.02})
@@ -89,6 +94,7 @@ def draw_clothing(run: Path, data: Path, path: Path) -> None:
     patches = [Patch(facecolor=colours[c], label=names[c] + (" (new)" if learned.get(c) else "")) for c in sorted(used)]
     figure.legend(handles=patches, loc="outside lower center", ncols=8, fontsize=8, frameon=False)
     figure.savefig(path, metadata={"Software": None})
+    _shrink(path)
     print(f"{path}: {', '.join(ids)}")
 
 
@@ -103,14 +109,6 @@ def _show(axes: Axes, photo: NDArray[np.uint8], mask: NDArray[np.uint8] | None, 
     axes.set_axis_off()
 
 
-def _colours(count: int) -> list[str]:
-    """Return distinct colours, none of them gray as the background is."""
-    named = [*matplotlib.colormaps["tab10"].colors, *matplotlib.colormaps["Set2"].colors[:7]]  # type: ignore[attr-defined]
-    kept = [colour for colour in named if max(colour) - min(colour) > 0.15]
-    kept += [*matplotlib.colormaps["Dark2"].colors[:7], *matplotlib.colormaps["Set1"].colors[:5]]  # type: ignore[attr-defined]
-    return [matplotlib.colors.to_hex(colour) for colour in kept[:count]]
-
-
 def take_screenshot(page: Path, path: Path) -> None:
     """Take a picture of the top of a page, as wide as a README."""
     from playwright.sync_api import sync_playwright
@@ -122,8 +120,14 @@ def take_screenshot(page: Path, path: Path) -> None:
         opened.wait_for_timeout(500)
         opened.screenshot(path=path)
         browser.close()
-    Pillow.open(path).convert("P", palette=Pillow.Palette.ADAPTIVE, colors=64).save(path, optimize=True)
+    _shrink(path)
     print(path)
+
+
+def _shrink(path: Path) -> None:
+    """Store a picture with 256 colours, a third of its size."""
+    shrunk = Pillow.open(path).convert("RGB").convert("P", palette=Pillow.Palette.ADAPTIVE, colors=256)
+    shrunk.save(path, optimize=True)
 
 
 if __name__ == "__main__":
