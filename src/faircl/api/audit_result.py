@@ -103,7 +103,7 @@ def open_evaluation(path: str | Path, step: int | None = None) -> EvaluationReco
     if not files:
         raise UserError(
             f"{place} has no {RECORD}: neither an audit nor a run whose evaluations kept one, as those of earlier "
-            "versions of faircl; give --labels, --predictions and --classes."
+            "versions of faircl; audit its masks, with --labels, --predictions and --classes."
         )
     if step is None:
         step = max(files)
