@@ -1,15 +1,17 @@
-"""Writes the live reports of the documentation, their picture, and the picture of the README.
+"""Copies the runs of the live reports into the documentation, and draws the pictures of the README.
 
 Two finished runs are needed: the demo's, and one on Clothing Co-Parsing (Apache-2.0), trained as docs/live.md says:
 
     python docs/make_reports.py runs/demo-0/demo runs/clothing --data data/ccp
 
-The pages go to docs/live/, the pictures to docs/images/. The screenshot needs ``make test-browser`` once, for Chromium.
+The runs go to docs/live/ without their networks, the pictures to docs/images/; ``make docs`` writes the pages. The
+screenshot needs ``make test-browser`` once, for Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import tempfile
@@ -29,6 +31,8 @@ from faircl.fairness.chosen_images import image_scores
 from faircl.runs.run import load_run
 
 DOCS = Path(__file__).parent
+KEPT = ("config.yaml", "environment.json", "scenario.json", "metrics.jsonl", "steps/*/evaluation.npz", "gallery/*.*")
+"""Files of a run that its report reads."""
 QUANTILES = (0.9, 0.5)
 """Which test images the README shows: those at these quantiles of the mean IoU of an image after the last step."""
 COLOURS = (
@@ -47,24 +51,29 @@ def main() -> None:
     parser.add_argument("clothing", type=Path, help="a run on Clothing Co-Parsing")
     parser.add_argument("--data", type=Path, required=True, help="the folder of Clothing Co-Parsing")
     options = parser.parse_args()
-    live = DOCS / "live"
-    live.mkdir(exist_ok=True)
-    write_page(options.demo, live / "demo.html")
-    write_page(options.clothing, live / "clothing.html")
+    copy_run(options.demo, DOCS / "live/demo", images=12)
+    copy_run(options.clothing, DOCS / "live/clothing", images=6)
     draw_clothing(options.clothing, options.data, DOCS / "images/clothing.png")
-    take_screenshot(live / "clothing.html", DOCS / "images/report.png")
+    take_screenshot(DOCS / "live/clothing", DOCS / "images/report.png")
 
 
-def write_page(run: Path, out: Path) -> None:
-    """Write the report of a run without the folders of the machine that trained it."""
-    with tempfile.TemporaryDirectory() as folder:
-        copied = Path(folder) / run.name
-        shutil.copytree(run, copied, ignore=shutil.ignore_patterns("*.safetensors", "checkpoints", "versions"))
-        config = copied / "config.yaml"
-        text = re.sub(r"(?m)^(\s*(?:root|weights): )/.*/([^/\n]+)$", r"\1data/\2", config.read_text(encoding="utf-8"))
-        config.write_text(text, encoding="utf-8")
-        faircl.write_report(copied, out)
-    print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+def copy_run(run: Path, out: Path, images: int) -> None:
+    """Copy what the report of a run needs, the first images of its gallery, and no folder of the machine it ran on."""
+    shutil.rmtree(out, ignore_errors=True)
+    for pattern in KEPT:
+        for file in run.glob(pattern):
+            copied = out / file.relative_to(run)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copied)
+    config = out / "config.yaml"
+    text = re.sub(r"(?m)^(\s*(?:root|weights): )/.*/([^/\n]+)$", r"\1data/\2", config.read_text(encoding="utf-8"))
+    config.write_text(text, encoding="utf-8")
+    index = out / "gallery/gallery.json"
+    chosen = json.loads(index.read_text(encoding="utf-8"))["images"][:images]
+    index.write_text(json.dumps({"images": chosen}, indent=1, ensure_ascii=False), encoding="utf-8")
+    for file in out.glob("gallery/*.png"):
+        if int(file.name.split(".")[0]) >= images:
+            file.unlink()
 
 
 def draw_clothing(run: Path, data: Path, path: Path) -> None:
@@ -109,14 +118,15 @@ def _show(axes: Axes, photo: NDArray[np.uint8], mask: NDArray[np.uint8] | None, 
     axes.set_axis_off()
 
 
-def take_screenshot(page: Path, path: Path) -> None:
-    """Take a picture of the top of a page, as wide as a README."""
+def take_screenshot(run: Path, path: Path) -> None:
+    """Take a picture of the top of a run's report, as wide as a README."""
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page = faircl.write_report(run, Path(folder) / "report.html")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         opened = browser.new_page(viewport={"width": 1180, "height": 1180})
-        opened.goto(page.resolve().as_uri())
+        opened.goto(page.as_uri())
         opened.wait_for_timeout(500)
         opened.screenshot(path=path)
         browser.close()

@@ -5,12 +5,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from report_runs import make_report_run
+
+from faircl.report.page import write_run_page
 
 playwright_api = pytest.importorskip("playwright.sync_api", reason="make test-browser installs Playwright")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 FLAGS += ["--disable-sync", "--no-first-run", "--disable-quic"]
+
+
+SIZES = {5: (3, 4, (96, 64)), 21: (6, 4, (96, 64)), 150: (6, 20, (768, 512)), 300: (2, 1, (96, 64))}
+"""Number of classes to steps, images and the size of an image."""
 
 
 @dataclass
@@ -67,6 +74,27 @@ def axe() -> Callable[[playwright_api.Page], list[str]]:
         return [f"{one['id']}: {one['help']} at {one['nodes'][0]['target']}" for one in serious]
 
     return found
+
+
+@pytest.fixture(scope="session")
+def report_pages(tmp_path_factory):
+    """Return a function that writes the page of a run with so many classes, once."""
+    made = {}
+
+    def page(classes):
+        if classes not in made:
+            steps, images, size = SIZES[classes]
+            run = make_report_run(tmp_path_factory.mktemp("runs") / str(classes), classes, steps, images, size)
+            made[classes] = write_run_page(run)
+        return made[classes]
+
+    return page
+
+
+@pytest.fixture
+def opened_report(report_pages, open_page):
+    """Return a function that opens the page of a run with so many classes."""
+    return lambda classes=21, **options: open_page(report_pages(classes).as_uri(), **options)
 
 
 def pytest_collection_modifyitems(items):
