@@ -77,11 +77,13 @@ def test_two_classes_have_no_major_third():
 
 def test_absent_and_unscored_classes_are_in_no_mean():
     classes = (RecordedClass(0, "background", background=True, scored=False), *named(3)[1:])
-    audit = audit_record(record_of([([0, 0, 1, 1], [1, 0, 1, 2])] * 6, classes), resamples=50)
-    assert [c.iou for c in audit.classes] == pytest.approx([math.nan, 100 / 3, math.nan], nan_ok=True)
+    pairs = [([0, 0, 1, 1], [1, 0, 1, 2])] * 5 + [([0, 0, 1, 1], [1, 0, 1, 1])]
+    audit = audit_record(record_of(pairs, classes), resamples=50)
+    # Class 1: 5 + 2 hits, 12 of the truth, 13 predicted.
+    assert [c.iou for c in audit.classes] == pytest.approx([math.nan, 700 / 18, math.nan], nan_ok=True)
     assert [c.pixels for c in audit.classes] == [0, 12, 0]
     assert [c.interval is None for c in audit.classes] == [True, False, True]
-    assert (audit.miou, audit.std) == pytest.approx((100 / 3, 0))
+    assert (audit.miou, audit.std) == pytest.approx((700 / 18, 0))
 
 
 def test_nothing_at_all():

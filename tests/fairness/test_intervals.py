@@ -7,7 +7,7 @@ import pytest
 from populations import POPULATION, drawn_counts, population_measures
 from records import named, random_record, record_of
 
-from faircl.fairness import audit_record, resampling
+from faircl.fairness import audit_record, paired_difference, resampling
 from faircl.fairness.intervals import FEWEST, Interval, intervals
 from faircl.fairness.record import ImageCounts
 from faircl.fairness.resampling import Resampled, resampled
@@ -91,11 +91,15 @@ def test_few_images_have_no_interval_at_all():
     assert all(c.interval is None for c in audit.classes)
 
 
-def test_a_class_without_any_error_has_an_interval_without_width():
+@pytest.mark.parametrize("found", [True, False])
+def test_a_class_that_is_alike_in_all_images_has_no_interval(found):
     truth = np.repeat([0, 1], [10, 10])
-    audit = audit_record(record_of([(truth, truth)] * 8, named(2)), resamples=100)
-    assert [c.interval for c in audit.classes] == [(100, 100), (100, 100)]
-    assert audit.std_interval == (0, 0)
+    record = record_of([(truth, truth if found else 1 - truth)] * 8, named(2))
+    audit = audit_record(record, resamples=100)
+    assert [(c.iou, c.interval) for c in audit.classes] == [(100 * found, None)] * 2
+    assert (audit.miou_interval, audit.std_interval) == (None, None)
+    same = paired_difference(record, record, resamples=100)  # no image changes anything: that is known
+    assert same.miou.interval == (0, 0)
 
 
 def test_intervals_hold_their_measures_and_stay_in_range():

@@ -30,10 +30,14 @@ def intervals(
 
     m is the measure, e its standard error, and q the quantile of |m* − m| / e* over drawn sets: the error of every set
     is estimated from that set, as e is from the images. Ends are cut to [``lowest``, 100]. ``images`` (M,) is how many
-    images say something about each measure; None where fewer than FEWEST do, or the measure is not known.
+    images say something about each measure; None where fewer than FEWEST do, or the measure is not known. A level
+    (``lowest`` 0) that no image changes, such as the IoU of a class never found, has none either: images that are all
+    alike do not say how others would differ.
     """
     enough = np.broadcast_to(np.asarray(images), found.measures.shape) >= FEWEST
     enough = enough & ~np.isnan(found.measures) & (len(found.drawn) > 0)
+    if lowest >= 0:
+        enough = enough & (found.errors > 0)
     reach = found.errors * _quantiles(found, confidence)
     low, high = np.maximum(found.measures - reach, lowest), np.minimum(found.measures + reach, 100)
     ends = zip(enough.tolist(), low.tolist(), high.tolist(), strict=True)

@@ -60,7 +60,7 @@ def headline(view: RunView) -> list[Card]:
         note = "IoU of the worst class"
         if own is not None:
             of = "the interval is that of this class, not of the minimum"
-            note += f"; {of if own.interval else 'too few images show it for an interval'}"
+            note += f"; {of if own.interval else 'it has no interval: too few images show it, or all are alike'}"
         interval = between(own.interval if own else None)
         cards.append(Card(f"Worst: {final.worst.name}", percent(final.worst.iou), interval, note))
     lost = forgetting(view.metrics).mean

@@ -70,16 +70,6 @@ def test_without_records_a_point_of_miou_decides(miou, passed):
     assert on_front(row("a", miou, 10, 20), row("b", 60, 20, 20))[0] == ({"a": "b"} if passed else {})
 
 
-def test_a_levelled_down_row_keeps_the_spread_of_the_classes_it_serves_best():
-    joint, fair = row("joint", 58, 30, 10), row("fair", 68, 31, 40)
-    joint.mean.update(major=88.0, major_std=6.0, minor=40.0, minor_std=20.0)
-    fair.mean.update(major=86.0, major_std=7.0, minor=57.0, minor_std=25.0)
-    passed_over = levelled_down((joint, fair), NOTHING)
-    front = fronts((joint, fair), passed_over)
-    assert passed_over == {"joint": "fair"}
-    assert (front["std"], front["major_std"], front["minor_std"]) == (("fair",), ("joint",), ("fair",))
-
-
 def test_one_row_or_unknown_spreads_are_not_highlighted():
     alone = (row("a", 50, 10, 5),)
     assert lowest(alone, ("a",), "std") is None
