@@ -24,7 +24,7 @@ Run
     audit               how any model's masks treat every class; returns an AuditResult
     audit_model         the same of any torch model on a loader
     audit_run           the same of a run, from its saved evaluation
-    gradient_norms      how much every class pulls at a network, with and without fairness terms
+    gradient_norms      gradient norm of every class, with and without fairness terms
     load                load a step's network; returns a Predictor
     export              write a step's network as ONNX, for torch.export or Hugging Face; returns an Export
     adopt               make a network that was trained elsewhere the first step of a run

@@ -20,7 +20,7 @@ def gradient_norms(
     *,
     reporter: Reporter | None = None,
 ) -> GradientNorms:
-    """Return how much every class pulls at the network of a step, by default the last, with and without fairness terms.
+    """Return the gradient norm of every class after a step, by default the last, with and without fairness terms.
 
     For every class the gradient norms of the segmentation loss at the logits are added up over its pixels in training
     images of the step and given as a share of all: once with the class weights, logit offsets and balanced loss of the

@@ -1,4 +1,4 @@
-"""How much every class pulls at the logits of a trained step, with and without what acts on classes (FairCL, Eqn 5)."""
+"""Gradient norm of every class at the logits of a trained step, with and without the fairness term (FairCL, Eqn 5)."""
 
 from __future__ import annotations
 

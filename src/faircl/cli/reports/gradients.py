@@ -20,7 +20,7 @@ def gradients(
     form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
-    """Show how much every class pulls at a trained network, with and without the run's fairness term.
+    """Show the gradient norm of every class in a trained network, with and without the run's fairness term.
 
     Shares of the gradient norms of the segmentation loss at the logits, on training images of a step.
 
