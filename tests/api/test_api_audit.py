@@ -102,6 +102,9 @@ def test_a_run_is_audited_from_its_record(tiny_run):
     assert faircl.audit_run(run, 1, before=tiny_run.path, limits={"max_drop": 0}).broken == ()
     with pytest.raises(faircl.UserError, match=r"no evaluation of step 7; it has: 0, 1"):
         faircl.audit_run(run, 7)
+    with pytest.raises(faircl.UserError, match=r"no evaluation of step -3; it has: 0, 1"):
+        faircl.audit_run(run, -3)
+    assert [faircl.audit_run(run, step).lineage["step"] for step in (-1, -2)] == [1, 0]
 
 
 def test_a_model_is_audited_as_its_masks(masks):

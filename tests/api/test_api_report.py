@@ -23,6 +23,8 @@ def test_where_the_page_goes(run, tmp_path):
     assert faircl.write_report(str(run), out=str(tmp_path / "a.html")) == tmp_path / "a.html"
     assert faircl.write_report(faircl.open_run(run), step=0) == run / "report-step-0.html"
     assert "This page shows 1 of 2 steps: later ones are left out." in (run / "report-step-0.html").read_text()
+    assert faircl.write_report(run, step=-2) == run / "report-step-0.html"
+    assert faircl.write_report(run, step=-1) == run / "report-step-1.html"
     assert "mean IoU" in (tmp_path / "a.html").read_text()
 
 
@@ -74,6 +76,8 @@ def test_mistakes(run, tmp_path):
         faircl.write_report(tmp_path)
     with pytest.raises(UserError, match="no evaluation after step 9; it has: 0, 1"):
         faircl.write_report(run, step=9)
+    with pytest.raises(UserError, match="no evaluation after step -3; it has: 0, 1"):
+        faircl.write_report(run, step=-3)
 
 
 def test_command(run, tmp_path, monkeypatch):

@@ -64,6 +64,25 @@ def test_mistakes():
             checked(min_class_iou={"c0": wrong})
 
 
+@pytest.mark.parametrize("name", ["max_std", "max_gap", "min_miou", "min_class_iou"])
+def test_a_share_is_taken_for_a_mistake(name):
+    with pytest.raises(UserError, match=rf"{name} is 0.6, but limits are in percent: did you mean 60\? Write '0.6%'"):
+        Limits(**{name: 0.6})
+    assert getattr(Limits(**{name: "0.6%"}), name) == 0.6
+    assert [getattr(Limits(**{name: value}), name) for value in (0, 1, "60%")] == [0, 1, 60]
+    for wrong in ("%", "nan%", "101%", "-1%", "x%"):
+        with pytest.raises(UserError, match=f"The limit {name} is '{wrong}'"):
+            Limits(**{name: wrong})
+
+
+def test_a_share_for_one_class_is_a_mistake_and_a_part_of_a_point_is_none():
+    with pytest.raises(UserError, match=r"min_class_iou of 'c0' is 0.07, .*did you mean 7\?"):
+        checked(min_class_iou={"c0": 0.07})
+    parsed = Limits(**parse_class_limits(["c0=0.5%", "0.25%"]))
+    assert (parsed.min_class_iou, parsed.class_ious) == (0.25, {"c0": 0.5})
+    assert Limits(max_drop=0.5).max_drop == 0.5
+
+
 def test_options_of_the_command_line():
     assert parse_class_limits(["30", "=cmd=20", "a=b=5"]) == {
         "min_class_iou": 30,

@@ -77,8 +77,8 @@ def test_tables(audit):
 @pytest.mark.parametrize(
     ("limits", "broken"),
     [
-        (["--max-std", "0.1"], 1),
-        (["--max-gap", "0.1", "--min-miou", "99"], 2),
+        (["--max-std", "0.1%"], 1),
+        (["--max-gap", "0.1%", "--min-miou", "99"], 2),
         (["--min-class-iou", "99"], 5),
         (["--min-class-iou", '=cmd, "x" 🚲=99', "--min-class-iou", "1"], 1),
         (["--max-std", "90", "--min-miou", "1", "--min-class-iou", "1"], 0),
@@ -184,6 +184,9 @@ def test_wrong_options(wrong, tmp_path):
     (tmp_path / "bad.csv").write_text("a,b\n")
     wrong('without "image"', "--groups", tmp_path / "bad.csv")
     wrong("no class 'bike' to hold a limit", "--min-class-iou", "bike=3")
+    wrong("The limit min_miou is 0.6, but limits are in percent: did you mean 60?", "--min-miou", "0.6")
+    wrong("min_class_iou of 'sky' is 0.2, but limits", "--min-class-iou", "sky=0.2")
+    wrong("Found --max-std many; expected a number", "--max-std", "many")
     wrong("The limit max_std is nan", "--max-std", "nan")
     wrong("The limit max_gap is -1.0", "--max-gap", "-1")
     wrong("'x=y'; expected an IoU", "--min-class-iou", "x=y")

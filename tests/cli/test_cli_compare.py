@@ -150,3 +150,11 @@ def test_options_of_a_comparison_with_records(cli, tmp_path):
     assert (wrong.code, wrong.out) == (2, "")
     assert "no run labelled 'm2'" in wrong.err
     assert not (tmp_path / "page").exists()
+
+
+def test_a_layout_is_not_for_classes(cli, tmp_path):
+    run = make_run(tmp_path / "run")
+    result = cli("compare", run, "--classes", "--layout", "paper")
+    assert (result.code, result.out, len(result.err.strip().splitlines())) == (2, "", 1)
+    assert "Found --classes with --layout paper" in result.err
+    assert cli("compare", run, "--classes", "--layout", "full").code == 0

@@ -25,8 +25,8 @@ def start(out, flags, *more):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        # Shells start what runs in the background deaf to Ctrl-C, tests perhaps among it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        # Shells start what runs in the background deaf to Ctrl-C, and nohup to SIGHUP, tests perhaps among it.
+        preexec_fn=lambda: [signal.signal(one, signal.SIG_DFL) for one in (signal.SIGINT, signal.SIGHUP)],
     )
 
 

@@ -33,6 +33,19 @@ def test_the_mean_comes_before_the_spread():
     assert "calibration error" not in [row[0] for row in headline_table(audit_record(RECORD)).rows]
 
 
+@pytest.mark.parametrize(
+    ("truth", "predicted", "expected"),
+    [
+        ([0, 0, 1, 2], [0, 0, 2, 0], "worst class: c1, and 1 other equal to it"),
+        ([0, 1, 2, 3], [0, 2, 3, 1], "worst class: c1, and 2 others equal to it"),
+        ([0, 0, 1, 1], [0, 0, 0, 1], "worst class: c1"),
+    ],
+)
+def test_classes_as_bad_as_the_worst_are_counted(truth, predicted, expected):
+    audit = audit_record(record_of([(truth, predicted)], named(5)), resamples=0)
+    assert expected in [row[0] for row in headline_table(audit).rows]
+
+
 def test_csv_has_the_ends_of_intervals_as_numbers():
     before, after = random_record(right=0.5), random_record(right=0.7)
     audit, difference = audit_record(before), paired_difference(after, before)

@@ -166,6 +166,54 @@ def test_a_version_in_the_wrong_folder(chain):
         chain.finished()
 
 
+def test_other_files_among_the_versions_are_ignored_and_stay(chain):
+    add(chain, 1)
+    place = chain.run / "versions"
+    for name in (".DS_Store", "notes.txt", "07x", "x7.part"):
+        (place / name).write_text("mine")
+    for name in (".idea", "07y", "old.part", "old.removed"):
+        (place / name).mkdir()
+        (place / name / "config.yaml").write_text("mine")
+    before = digests(chain.run)
+    assert (chain.current(), chain.next(), chain.unfinished()) == (1, 2, None)
+    with chain.locked():
+        pass
+    assert digests(chain.run) == before
+    with chain.locked():
+        chain.remove(1)
+    assert digests(chain.run) == {name: digest for name, digest in before.items() if not name.startswith("versions/01")}
+    assert (chain.current(), chain.next()) == (0, 1)
+
+
+def test_an_empty_folder_of_a_number_is_ignored(chain):
+    add(chain, 1)
+    (chain.run / "versions" / "03").mkdir()
+    (chain.run / "versions" / "03" / ".DS_Store").write_text("")
+    assert (chain.current(), chain.next(), chain.unfinished()) == (1, 2, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("03/steps/00/model.json", "03 is no version: expected a folder with config.yaml; restore it from a copy"),
+        ("03", "03 is no version: expected a folder with config.yaml"),
+        ("3/config.yaml", "3 is not named as a version is: expected 03; rename it"),
+        ("00/config.yaml", "00 is not named as a version is: expected 01; rename it"),
+    ],
+)
+def test_a_number_that_is_no_version(chain, name, expected):
+    path = chain.run / "versions" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    before = digests(chain.run)
+    for use in (chain.finished, chain.current, chain.next, lambda: chain.find(None)):
+        with pytest.raises(UserError, match=expected):
+            use()
+    with pytest.raises(UserError, match=expected), chain.locked():
+        chain.check_finished()
+    assert digests(chain.run) == before
+
+
 def test_what_killed_processes_left_goes_with_the_next_change(chain):
     before = digests(chain.run)
     for name in ("01", ".02.removed", ".03.part"):

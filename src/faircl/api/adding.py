@@ -96,7 +96,10 @@ def versions(run: RunSource) -> list[Version]:
 
 
 def undo(run: RunSource) -> int:
-    """Remove the newest version of a run, finished or not, and return its number; the others are as before it."""
+    """Remove the newest version of a run, finished or not, and return its number; the others are as before it.
+
+    A UserError, and nothing is removed, if the network of the version that is in use then is missing or damaged.
+    """
     from faircl.runs.versions import VersionChain
 
     chain = VersionChain.open(folder_path(run))
@@ -104,6 +107,7 @@ def undo(run: RunSource) -> int:
         newest = chain.next() - 1
         if newest == 0:
             raise UserError(f"{chain.run} has no version to undo: it is as it was trained.")
+        chain.check_undo(newest)
         chain.remove(newest)
     return newest
 

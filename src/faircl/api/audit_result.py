@@ -105,10 +105,11 @@ def open_evaluation(path: str | Path, step: int | None = None) -> EvaluationReco
             f"{place} has no {RECORD}: neither an audit nor a run whose evaluations kept one, as those of earlier "
             "versions of faircl; audit its masks, with --labels, --predictions and --classes."
         )
-    if step is None:
-        step = max(files)
+    known = sorted(files)
+    if step is None or -len(known) <= step < 0:
+        step = known[-1 if step is None else step]
     if step not in files:
-        raise UserError(f"Run {place} has no evaluation of step {step}; it has: {', '.join(map(str, sorted(files)))}.")
+        raise UserError(f"Run {place} has no evaluation of step {step}; it has: {', '.join(map(str, known))}.")
     return load_record(files[step])
 
 

@@ -33,7 +33,7 @@ def gradient_norms(
     return measure(
         folder,
         reporter or ConsoleReporter(),
-        None if step == -1 else step,
+        step,
         images,
         None if root is None else Path(root),
     )

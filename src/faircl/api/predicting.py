@@ -127,7 +127,7 @@ class Predictor:
 def load(
     run: RunSource, step: int = -1, device: str | torch.device = "auto", *, version: int | None = None
 ) -> Predictor:
-    """Load the network of a finished step, by default the last, for `Predictor.predict`.
+    """Load the network of a finished step, by default -1, the last, for `Predictor.predict`.
 
     Of a run with several versions (`versions`) it is the newest accepted one, or ``version``: 0 is the run as it was
     trained. ``device`` is auto (a GPU where there is one), cpu, cuda or any other that torch knows. The data that the
@@ -147,17 +147,12 @@ def load(
 
 
 def _saved_step(folder: RunFolder, step: int) -> int:
-    """Return a step's number on disk; negative numbers count from the last finished step."""
+    """Return a step's number on disk."""
     from faircl.engine.reevaluate import saved_steps
 
     if not isinstance(step, int) or isinstance(step, bool):
         raise UserError(f"A step is a whole number, -1 for the last; found {step!r}.")
-    if step >= 0:
-        return saved_steps(folder, step)[0]
-    finished = saved_steps(folder, None)
-    if -step > len(finished):
-        raise UserError(f"The run {folder.path} has {len(finished)} finished steps; step {step} is before the first.")
-    return finished[step]
+    return saved_steps(folder, step)[0]
 
 
 def _reading(config: RunConfig) -> ImageReading:

@@ -30,8 +30,9 @@ def write_report(
     from faircl.report.run_page import write_view
     from faircl.report.run_view import view_run
 
-    name = PAGE if step is None else f"report-step-{step}.html"
-    return write_view(view_run(opened, step), target or opened.folder / name, "choose another file with --out")
+    view = view_run(opened, step)
+    name = PAGE if step is None else f"report-step-{view.final.number}.html"
+    return write_view(view, target or opened.folder / name, "choose another file with --out")
 
 
 def _checked(out: str | Path) -> Path:

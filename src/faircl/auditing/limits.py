@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ _HINTS = {
     "min_class_iou": "the least IoU of a class",
     "max_drop": "what the mean or an old class may lose",
 }
+_SHARES = ("max_std", "max_gap", "min_miou", "min_class_iou")
+"""Limits of which one below 1 is taken for a share of 1, unless it is written with a percent sign."""
 
 
 class LimitCheck(NamedTuple):
@@ -34,8 +37,10 @@ class LimitCheck(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits in percent or percent points; None: no such limit.
+    """Limits in percent or percent points, or texts such as "0.6%"; None: no such limit.
 
+    A number between 0 and 1 is refused, since it is likely a share: less than 1 percent is a text with its sign. A drop
+    may be a fraction of a point.
     ``min_class_iou`` holds for every class with label pixels, ``class_ious`` for the classes it names, in its place.
     ``max_drop`` is what the mean IoU and every class may lose against an earlier audit.
     """
@@ -49,9 +54,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, words in _HINTS.items():
-            _check(getattr(self, name), name, words)
-        for name, value in self.class_ious.items():
-            _check(value, f"min_class_iou of '{name}'", _HINTS["min_class_iou"])
+            object.__setattr__(self, name, _percent(getattr(self, name), name, words, name in _SHARES))
+        words = _HINTS["min_class_iou"]
+        named = {
+            name: _percent(value, f"min_class_iou of '{name}'", words, True) for name, value in self.class_ious.items()
+        }
+        object.__setattr__(self, "class_ious", named)
 
     def __bool__(self) -> bool:
         return bool(self.class_ious) or any(getattr(self, name) is not None for name in _HINTS)
@@ -72,25 +80,28 @@ def read_limits(given: Limits | Mapping[str, Any] | None) -> Limits:
     return Limits(**values)
 
 
+def parse_limit(text: str) -> float | str:
+    """Return the number of an option, or the text itself if it has a percent sign; a ValueError if it is neither."""
+    number = float(text.removesuffix("%"))
+    return text if text.endswith("%") else number
+
+
 def parse_class_limits(texts: Iterable[str]) -> dict[str, Any]:
     """Return the limits of options ``30`` (every class) and ``rider=20`` (one class), as `Limits` takes them."""
-    every: float | None = None
-    named: dict[str, float] = {}
+    found: dict[str | None, tuple[str, float | str]] = {}  # None: every class
     for text in texts:
         name, equals, number = text.rpartition("=")
         try:
-            value = float(number)
+            value = parse_limit(number)
         except ValueError:
             raise UserError(f"Found the limit '{text}'; expected an IoU such as 30, or NAME=IOU: rider=20.") from None
-        if not equals:
-            if every is not None:
-                raise UserError(f"The least IoU of every class is given twice, as {every:g} and {value:g}; give one.")
-            every = value
-        elif name in named:
-            raise UserError(f"The least IoU of '{name}' is given twice, as {named[name]:g} and {value:g}; give one.")
-        else:
-            named[name] = value
-    return {"min_class_iou": every, "class_ious": named}
+        key = name if equals else None
+        if key in found:
+            of = "every class" if key is None else f"'{key}'"
+            raise UserError(f"The least IoU of {of} is given twice, as {found[key][0]} and {number}; give one.")
+        found[key] = number, value
+    every = found.pop(None, (None, None))[1]
+    return {"min_class_iou": every, "class_ious": {name: value for name, (_, value) in found.items()}}
 
 
 def check_limits(audit: Audit, limits: Limits) -> Iterator[LimitCheck]:
@@ -160,7 +171,19 @@ def _shown(value: float) -> str:
     return show(value, 2)
 
 
-def _check(value: Any, name: str, words: str) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is not None and not (number and 0 <= value <= 100):
+def _percent(value: Any, name: str, words: str, share: bool) -> float | None:
+    """Return the number of a limit, None without one; with ``share`` a UserError for a plain number below 1."""
+    found, signed = value, isinstance(value, str) and value.endswith("%")
+    if signed:
+        with suppress(ValueError):
+            found = float(value[:-1])
+    number = isinstance(found, int | float) and not isinstance(found, bool)
+    if found is not None and not (number and 0 <= found <= 100):
         raise UserError(f"The limit {name} is {value!r}; expected {words}, from 0 to 100.")
+    if share and not signed and found is not None and 0 < found < 1:
+        raise UserError(
+            f"The limit {name} is {found:g}, but limits are in percent: did you mean {100 * found:g}? Write "
+            f"'{found:g}%' if you mean less than one percent."
+        )
+    limit: float | None = found
+    return limit

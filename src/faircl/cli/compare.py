@@ -9,6 +9,7 @@ import typer
 
 import faircl
 from faircl.cli.output import Format, Json, Output, print_json
+from faircl.errors import UserError
 
 
 def compare(
@@ -56,6 +57,11 @@ def compare(
 
     faircl compare plain=runs/a 'no fairness'=runs/b --page runs/table --json
     """
+    if classes and layout != "full":
+        raise UserError(
+            f"Found --classes with --layout {layout}: a layout chooses columns of the table of runs, and the table of "
+            "classes has its own; give one of the two."
+        )
     labels, folders = zip(*map(_labelled, runs), strict=True)
     made = faircl.compare(folders, labels, page, anyway=anyway, against=against, published=published)
     if as_json:

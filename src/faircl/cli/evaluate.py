@@ -13,7 +13,7 @@ from faircl.cli.output import Format, Json, Output, print_json
 
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders written by 'faircl train'.")],
-    step: Annotated[int | None, typer.Option(help="Only this step; otherwise all.")] = None,
+    step: Annotated[int | None, typer.Option(help="Only this step, -1 the last; otherwise all.")] = None,
     root: Annotated[
         Path | None, typer.Option(help="Where the data folder is now, if it has moved; the folder of a reader --data.")
     ] = None,

@@ -9,6 +9,7 @@ from faircl.fairness.audit import Audit
 from faircl.fairness.difference import Difference
 from faircl.fairness.intervals import Interval
 from faircl.fairness.record import EvaluationRecord
+from faircl.report.numbers import counted
 from faircl.tables import Column, Styled, Table, Value, show
 
 MOST_CLASSES = 40
@@ -29,7 +30,9 @@ def headline_table(audit: Audit, title: str = "") -> Table:
         ["error gap", audit.error_gap, *_ends(None)],
     ]
     if worst is not None:
-        rows.append([f"worst class: {worst.name}", worst.iou, *_ends(worst.interval)])
+        equals = sum(c.iou == worst.iou for c in audit.classes if c.pixels) - 1
+        name = f"worst class: {worst.name}" + (f", and {counted(equals, 'other')} equal to it" if equals else "")
+        rows.append([name, worst.iou, *_ends(worst.interval)])
         if audit.worst_k > 1:
             rows.append([f"mean of the {audit.worst_k} worst", audit.worst_k_mean, *_ends(None)])
     rows.append(["frequent classes (major)", audit.major_miou, *_ends(None)])

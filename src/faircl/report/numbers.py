@@ -1,4 +1,4 @@
-"""Numbers of a page as text: a true minus, intervals, changes with their sign."""
+"""Numbers of a page as text: a true minus, intervals, changes with their sign, units, counts of things."""
 
 from __future__ import annotations
 
@@ -20,3 +20,18 @@ def signed(value: float, digits: int = 1) -> str:
 def between(interval: Interval | None, digits: int = 1) -> str:
     """Return the ends of an interval, "58.0 – 64.1"; empty where there is none."""
     return "" if interval is None else f"{number(interval.low, digits)} – {number(interval.high, digits)}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """Return "61.2 %", which is not broken over two lines."""
+    return f"{number(value, digits)}\N{NO-BREAK SPACE}%"
+
+
+def points(value: float) -> str:
+    """Return "61.2 points"."""
+    return f"{number(value, 1)}\N{NO-BREAK SPACE}points"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return "1 step" or "2 steps"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

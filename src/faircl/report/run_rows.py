@@ -10,10 +10,9 @@ import numpy as np
 from faircl.fairness.lost_pixels import NONE
 from faircl.metrics import forgetting
 from faircl.report.confusion import confusion_shares, most_confused
-from faircl.report.numbers import between, number, signed
+from faircl.report.numbers import between, counted, number, percent, signed
 from faircl.report.run_view import RunView, StepView
 from faircl.report.scales import LEVELS
-from faircl.report.story import counted, percent
 from faircl.tables import MISSING
 
 MANY = 40
@@ -57,7 +56,8 @@ def headline(view: RunView) -> list[Card]:
     ]
     if final.worst is not None and view.comparable:
         own = view.final.audited.get(final.worst.id)
-        note = "IoU of the worst class"
+        equals = sum(c.iou == final.worst.iou for c in final.classes if c.pixels) - 1
+        note = "IoU of the worst class" + (f" and of {counted(equals, 'other')}" if equals else "")
         if own is not None:
             of = "the interval is that of this class, not of the minimum"
             note += f"; {of if own.interval else 'it has no interval: too few images show it, or all are alike'}"

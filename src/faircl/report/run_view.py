@@ -127,6 +127,8 @@ class RunView:
 def view_run(run: Run, step: int | None = None) -> RunView:
     """Return what a page shows of a run, by default all its steps, otherwise those up to ``step``."""
     numbers = [metrics.step for metrics in run.steps]
+    if step is not None and -len(numbers) <= step < 0:
+        step = numbers[step]
     if step is not None and step not in numbers:
         known = ", ".join(map(str, numbers))
         raise UserError(f"Run {run.folder} has no evaluation after step {step}; it has: {known}.")

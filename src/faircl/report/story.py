@@ -9,7 +9,7 @@ from itertools import pairwise
 from faircl.fairness.intervals import Interval
 from faircl.fairness.lost_pixels import KINDS, NONE, LostPixels
 from faircl.metrics import ClassMetrics, forgetting
-from faircl.report.numbers import number
+from faircl.report.numbers import counted, number, percent, points
 from faircl.report.run_view import RunView
 
 DROP = 1.0  # points: a smaller loss at a step is not mentioned
@@ -149,21 +149,6 @@ def spoken(interval: Interval | None, confidence: float) -> str:
     if interval is None:
         return ""
     return f"{percent(100 * confidence, 0)} interval {number(interval.low, 1)} to {number(interval.high, 1)} "
-
-
-def percent(value: float, digits: int = 1) -> str:
-    """Return "61.2 %", which is not broken over two lines."""
-    return f"{number(value, digits)}\N{NO-BREAK SPACE}%"
-
-
-def points(value: float) -> str:
-    """Return "61.2 points"."""
-    return f"{number(value, 1)}\N{NO-BREAK SPACE}points"
-
-
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """Return "1 step" or "2 steps"."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def enumerated(names: Sequence[str], most: int = FEW) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CONFIG, SCENARIO, METRICS, ENVIRONMENT = "config.yaml", "scenario.json", "metrics.jsonl", "environment.json"
 DATA = "data.json"
+MODEL_FILES = ("model.json", "model.safetensors")
+STEP_FILES = (*MODEL_FILES, "method.json", "method.safetensors")
 EXPORTED_RUN = "faircl"
 """Folder of the run inside a folder that was exported for the Hugging Face hub."""
 ADOPTED = "adopted.json"

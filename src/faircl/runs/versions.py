@@ -5,12 +5,14 @@
     RUN/versions/01/version.json
 
 version.json is written last: a version without it is unfinished. The current version is the newest accepted one.
+Other files in RUN/versions are ignored and stay, unless their name is a number: that is an error.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,10 +23,14 @@ from typing import Any, Literal
 from faircl.errors import UserError
 from faircl.files import check_new_folder, write_text, writing
 from faircl.runs.begun import is_begun
+from faircl.runs.last_network import lost_file
 from faircl.runs.lock import LOCK, RunLock
 from faircl.runs.reading import CONFIG, EXPORTED_RUN, SCENARIO, read_json
 
 VERSIONS, VERSION = "versions", "version.json"
+AGREEMENT, REQUEST = "agreement", "request.json"
+"""What an unfinished version has besides; they are written before its configuration."""
+_LEFT_OVER = re.compile(r"\.\d{2,}\.(removed|part)")
 FORMAT = 1
 Status = Literal["accepted", "rejected"]
 
@@ -118,7 +124,10 @@ class VersionChain:
 
     def finished(self) -> list[Version]:
         """Return the finished versions after version 0, rejected ones too."""
-        files = {number: self.folder(number) / VERSION for number in self._numbers()}
+        return self._read(self._numbers())
+
+    def _read(self, numbers: list[int]) -> list[Version]:
+        files = {number: self.folder(number) / VERSION for number in numbers}
         found = {n: Version.from_json(read_json(file), file) for n, file in files.items() if file.is_file()}
         if moved := [number for number, version in found.items() if version.number != number]:
             number = moved[0]
@@ -170,23 +179,32 @@ class VersionChain:
                 f"version with 'faircl versions undo {self.run}'."
             )
 
+    def check_undo(self, removed: int) -> None:
+        """Raise a UserError unless the version that is in use once another one is removed can be used."""
+        others = self._read([number for number in self._numbers() if number != removed])
+        left = max((one.number for one in others if one.accepted), default=0)
+        if (lost := lost_file(self.folder(left))) is not None:
+            raise UserError(
+                f"Version {removed} of {self.run} is not undone, since version {left}, which would then be in use, is "
+                f"not whole: {lost} is missing or does not have its sha256; restore it from a copy and undo again, or "
+                f"delete {self.folder(removed)} yourself to do without both."
+            )
+
     def write(self, version: Version) -> None:
         """Finish a version: from now on it counts."""
         write_text(self.folder(version.number) / VERSION, json.dumps(version.to_json(), indent=1, ensure_ascii=False))
 
     def remove(self, number: int) -> None:
-        """Remove a version that no other one was made from; without any, nothing of the versions is left."""
+        """Remove a version that no other one was made from."""
         folder = self.folder(number)
         removed = folder.with_name(f".{folder.name}.removed")
         with writing(folder):
             os.replace(folder, removed)  # at once: a killed process leaves a version whole or none
         shutil.rmtree(removed, ignore_errors=True)
-        if not self._numbers():
-            shutil.rmtree(self.run / VERSIONS, ignore_errors=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let one process at a time change the versions; a folder made for the lock alone goes with it."""
+        """Let one process at a time change the versions; a folder for the lock alone goes with it."""
         place = self.run / VERSIONS
         with writing(place):
             place.mkdir(exist_ok=True)
@@ -205,14 +223,37 @@ class VersionChain:
     def _left_over(self) -> list[Path]:
         """Return folders that killed processes left: half removed, or of versions that had not begun."""
         folders = (path for path in (self.run / VERSIONS).iterdir() if path.is_dir())
-        hidden = (".removed", ".part")
-        return [f for f in folders if f.name.endswith(hidden) or (f.name.isdecimal() and not is_begun(f))]
+        return [f for f in folders if _LEFT_OVER.fullmatch(f.name) or (f.name.isdecimal() and _is_before_begin(f))]
 
     def _numbers(self) -> list[int]:
+        """Return the numbers of all versions; a UserError if a number is the name of something else."""
         place = self.run / VERSIONS
         if not place.is_dir():
             return []
-        return sorted(int(name) for name in os.listdir(place) if name.isdecimal() and is_begun(place / name))
+        found = [place / name for name in sorted(os.listdir(place)) if name.isdecimal()]
+        numbers = []
+        for path in found:
+            if _is_before_begin(path):
+                continue
+            if not is_begun(path):
+                raise UserError(
+                    f"{path} is no version: expected a folder with {CONFIG}; restore it from a copy, or move it out of "
+                    f"{place}."
+                )
+            numbers.append(int(path.name))
+            if numbers[-1] == 0 or path != self.folder(numbers[-1]):
+                expected = f"{max(numbers[-1], 1):02d}"
+                raise UserError(
+                    f"{path} is not named as a version is: expected {expected}; rename it, or move it out of {place}."
+                )
+        return sorted(numbers)
+
+
+def _is_before_begin(folder: Path) -> bool:
+    """Whether a folder has nothing but what is written before a version begins: a killed process left it."""
+    if not folder.is_dir():
+        return False
+    return all(name in (AGREEMENT, REQUEST) or name.startswith(".") for name in os.listdir(folder))
 
 
 def copy_run(run: Path, out: Path) -> None:

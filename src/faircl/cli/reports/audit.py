@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MASKS, _LIMITS = "Masks", "Limits: exit code 1 when one is broken"
 Folder = Path | None
-Points = float | None
+Points = str | None
 
 
 def audit(
@@ -50,14 +50,19 @@ def audit(
         bool,
         typer.Option("--resize", help="Bring predictions to the label's size, nearest pixel.", rich_help_panel=_MASKS),
     ] = False,
-    step: Annotated[int | None, typer.Option(help="With RUN: after this step; otherwise the last.")] = None,
+    step: Annotated[int | None, typer.Option(help="With RUN: after this step; otherwise -1, the last.")] = None,
     groups: Annotated[Folder, typer.Option(metavar="FILE", help="CSV or JSON: city, camera, … of every image.")] = None,
     before: Annotated[Folder, typer.Option(metavar="EARLIER", help="An earlier audit or run to compare with.")] = None,
-    max_std: Annotated[Points, typer.Option(help="Most STD of class IoUs, in points.", rich_help_panel=_LIMITS)] = None,
-    max_gap: Annotated[
-        Points, typer.Option(help="Most points between best and worst class.", rich_help_panel=_LIMITS)
+    max_std: Annotated[
+        Points, typer.Option(metavar="POINTS", help="Most STD of class IoUs, in points.", rich_help_panel=_LIMITS)
     ] = None,
-    min_miou: Annotated[Points, typer.Option(help="Least mean IoU, in percent: 60.", rich_help_panel=_LIMITS)] = None,
+    max_gap: Annotated[
+        Points,
+        typer.Option(metavar="POINTS", help="Most points between best and worst class.", rich_help_panel=_LIMITS),
+    ] = None,
+    min_miou: Annotated[
+        Points, typer.Option(metavar="PERCENT", help="Least mean IoU: 60.", rich_help_panel=_LIMITS)
+    ] = None,
     min_class_iou: Annotated[
         list[str] | None,
         typer.Option(metavar="[NAME=]IOU", help="Least IoU of every class, or of one.", rich_help_panel=_LIMITS),
@@ -93,7 +98,9 @@ def audit(
     from faircl.auditing.limits import Limits, parse_class_limits
     from faircl.progress import ConsoleReporter
 
-    limits = Limits(max_std, max_gap, min_miou, max_drop=max_drop, **parse_class_limits(min_class_iou or []))
+    given = {"max_std": max_std, "max_gap": max_gap, "min_miou": min_miou, "max_drop": max_drop}
+    numbers = {name: _number(name, text) for name, text in given.items()}
+    limits = Limits(**numbers, **parse_class_limits(min_class_iou or []))
     if out is not None:
         check_audit_folder(out)
     shared: dict[str, Any] = {"groups": groups, "limits": limits, "before": before}
@@ -126,6 +133,15 @@ def audit(
         print(f"faircl: limit broken: {' '.join(check.text.split())}.", file=sys.stderr)
     if result.broken:
         raise typer.Exit(1)
+
+
+def _number(limit: str, text: str | None) -> Any:
+    from faircl.auditing.limits import parse_limit
+
+    try:
+        return None if text is None else parse_limit(text)
+    except ValueError:
+        raise UserError(f"Found --{limit.replace('_', '-')} {text}; expected a number such as 20.") from None
 
 
 def _check_source(run: Path | None, masks: dict[str, Any], counting: dict[str, Any], step: int | None) -> None:

@@ -20,7 +20,8 @@ def report(
         ),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(help="Show the run as it was after this step; otherwise all.", show_default=False)
+        int | None,
+        typer.Option(help="The run as it was after this step, -1 the last; otherwise all.", show_default=False),
     ] = None,
     version: Annotated[
         int | None, typer.Option("--version", help="This version of the run; otherwise RUN itself.", show_default=False)
