@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faircl.acceleration.evaluation import evaluation_mode
 from faircl.data.sample import SegmentationData
 from faircl.deploy.known_features import has_background
 from faircl.deploy.unknown import SCORES, UnknownScorer
-from faircl.engine.evaluate import evaluation_mode
 from faircl.engine.reevaluate import load_network
 from faircl.progress import Reporter
 from faircl.runs.folder import RunFolder

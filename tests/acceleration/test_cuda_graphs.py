@@ -279,7 +279,7 @@ def test_a_kernel_that_fails_is_known_before_it_is_recorded(at, monkeypatch):
             raise TypeError("no such\n  instruction")  # Triton's own errors are no RuntimeErrors either
 
     monkeypatch.setattr(graphs, "_both_passes", both)
-    assert graphs._recording_problem(None, None) == ("" if at is None else "no such instruction")
+    assert graphs.recording_problem(None, None) == ("" if at is None else "no such instruction")
     assert passes == [[], ["error"]][: at or 2]
     assert modes[-1] == 0
 
@@ -287,7 +287,7 @@ def test_a_kernel_that_fails_is_known_before_it_is_recorded(at, monkeypatch):
 def test_what_cublas_works_in_stays_while_a_recording_does(as_it_is, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: None)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: None)
-    monkeypatch.setattr(graphs, "_recording_problem", lambda *_: "")
+    monkeypatch.setattr(graphs, "recording_problem", lambda *_: "")
     monkeypatch.setattr(graphs, "_free_cublas_workspaces", lambda: pytest.fail("the recording points there"))
     model, config = network()
     assert graphs._record(model, False, config.train, torch.device("cpu")) == ""

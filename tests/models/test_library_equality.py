@@ -100,6 +100,7 @@ def test_networks_torchvision_does_not_have():
         {"name": "deeplabv3", "backbone": "resnet50"},
         {"name": "deeplabv3", "backbone": "resnet50", "stride": 8, "block": "v1"},
         {"name": "deeplabv3", "backbone": "resnet50", "stride": 8, "rates": [6, 12, 18]},
+        {"name": "deeplabv3", "backbone": "resnet50", "stride": 8, "width": 64},
         {"name": "deeplabv3plus", "backbone": "mobilenet_v2"},
         {"name": "segformer", "variant": "b0", "decoder": "bare"},
         {"name": "small"},

@@ -28,11 +28,17 @@ CASES = {
     "deeplabv3-mib-v1": Case(
         {"name": "deeplabv3", "backbone": "resnet50", "head": "mib", "block": "v1"}, stride=16, blocks=16, pooled=True
     ),
+    "deeplabv3-mib-narrow": Case(
+        {"name": "deeplabv3", "backbone": "mobilenet_v2", "head": "mib", "width": 12}, stride=16, blocks=17, pooled=True
+    ),
     "deeplabv3plus-resnet50-stride8": Case(
         {"name": "deeplabv3plus", "backbone": "resnet50", "stride": 8}, stride=4, blocks=16, pooled=True
     ),
     "deeplabv3plus-mobilenet": Case(
         {"name": "deeplabv3plus", "backbone": "mobilenet_v2"}, stride=4, blocks=17, pooled=True
+    ),
+    "deeplabv3plus-narrow": Case(
+        {"name": "deeplabv3plus", "backbone": "mobilenet_v2", "width": 12}, stride=4, blocks=17, pooled=True
     ),
     "segformer-b0": Case({"name": "segformer", "variant": "b0"}, stride=4, attentions=8, blocks=8),
     "segformer-b2-bare": Case(

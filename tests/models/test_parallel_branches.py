@@ -361,3 +361,14 @@ def test_norms_of_branches_are_batchnorm_to_everyone():
     opened(model)
     norms = [norm for norm in model.modules() if isinstance(norm, _BatchNorm)]
     assert len(norms) == 2 * 10
+
+
+def test_mixings_are_pinned_in_the_type_that_is_copied(monkeypatch):
+    model = make({"name": "small"})
+    TwoBranches(model, find_conv_groups(model), frozen=False, seed=0, step=0)
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: pinned.append(self.dtype) or self)
+    for hook in model.train()._forward_pre_hooks.values():
+        hook(model, ())
+    assert pinned == [torch.float32]

@@ -1,6 +1,7 @@
-"""Faster training: fused kernels in place of a network's modules, torch.compile, CUDA graphs.
+"""Faster training and prediction: fused kernels in place of a network's modules, torch.compile, CUDA graphs.
 
-``accelerated`` is the only entry point; methods and networks are written in plain torch.
+``accelerated`` is the entry point of training, `inference.InferenceNetwork` that of prediction; methods and networks
+are written in plain torch.
 """
 
 from __future__ import annotations

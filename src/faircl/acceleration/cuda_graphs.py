@@ -108,7 +108,7 @@ def _record(model: Segmenter, with_stages: bool, config: TrainConfig, device: to
     random_state = torch.cuda.get_rng_state(device)
     try:
         with unchanged_buffers(model), torch.set_grad_enabled(model.training), recording():
-            if problem := _recording_problem(recorded, image):
+            if problem := recording_problem(recorded, image):
                 return problem
             vars(model)["embed"] = Replay(model, recorded, image)  # overrides the method until it is removed
             return ""
@@ -117,8 +117,8 @@ def _record(model: Segmenter, with_stages: bool, config: TrainConfig, device: to
         _free_memory()  # of the warm-up
 
 
-def _recording_problem(recorded: _Embedding, image: Tensor) -> str:
-    """Return why a network cannot be recorded (it synchronises with the host, or a kernel fails), or "".
+def recording_problem(recorded: Callable[[Tensor], Stages], image: Tensor) -> str:
+    """Return why a pass cannot be recorded (it synchronises with the host, or a kernel fails), or "".
 
     Tested before recording, since a failed recording leaves allocator and random state inconsistent.
     """
@@ -138,9 +138,10 @@ def _recording_problem(recorded: _Embedding, image: Tensor) -> str:
     return ""
 
 
-def _both_passes(recorded: _Embedding, image: Tensor) -> None:
+def _both_passes(recorded: Callable[[Tensor], Stages], image: Tensor) -> None:
     outputs = [output for output in recorded(image) if output.requires_grad]
     if outputs:
+        assert isinstance(recorded, nn.Module)
         trained = [parameter for parameter in recorded.parameters() if parameter.requires_grad]
         torch.autograd.grad(outputs, trained, [torch.zeros_like(output) for output in outputs], allow_unused=True)
 
@@ -168,7 +169,7 @@ class Replay:
         self.eager = type(model).embed
         self.parameters: tuple[nn.Parameter, ...] = ()
         try:
-            self.run = self._record_both_passes(recorded, image) if self.trains else _record_forward(recorded, image)
+            self.run = self._record_both_passes(recorded, image) if self.trains else record_forward(recorded, image)
         except torch.OutOfMemoryError:
             raise UserError(
                 "The GPU has too little memory to record the network as a CUDA graph; set train.graphs to false, or "
@@ -211,10 +212,13 @@ class Replay:
         return same and torch.is_grad_enabled() == self.trains == self.model.training
 
 
-def _record_forward(recorded: _Embedding, image: Tensor) -> Callable[[Tensor], Stages]:
-    """Record a forward pass on this image tensor without gradients; kernels must be compiled already."""
+def record_forward(recorded: Callable[[Tensor], Stages], image: Tensor, **where: Any) -> Callable[[Tensor], Stages]:
+    """Record a forward pass on this image tensor without gradients; kernels must be compiled already.
+
+    ``where``: what ``torch.cuda.graph`` takes, such as a memory pool and a stream.
+    """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, **where):
         outputs: Stages = recorded(image)
 
     def run(_: Tensor) -> Stages:

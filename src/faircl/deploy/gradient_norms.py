@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from faircl.engine.evaluate import evaluation_mode
+from faircl.acceleration.evaluation import evaluation_mode
 from faircl.engine.make_method import make_method
 from faircl.engine.network import build_model, move_to_device
 from faircl.engine.reevaluate import moved_config, saved_steps

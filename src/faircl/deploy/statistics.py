@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from faircl.acceleration.evaluation import evaluation_mode
 from faircl.deploy.class_sample import ClassSample
-from faircl.engine.evaluate import evaluation_mode
 from faircl.labels import UNLABELLED
 from faircl.losses.soft_cross_entropy import marked_pixels
 from faircl.methods.faircl import FairCL

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faircl.acceleration import fused
+from faircl.acceleration.evaluation import evaluation_mode
 from faircl.data.sample import SegmentationData
 from faircl.distributed import rank_slice
 from faircl.engine.image_counts import ImageCounter
@@ -117,19 +116,6 @@ def _recorded_classes(scenario: Scenario, channels: int) -> list[RecordedClass]:
             strict=True,
         )
     ]
-
-
-@contextmanager
-def evaluation_mode(model: Segmenter) -> Iterator[None]:
-    """Set evaluation mode and fuse modules; restore the mode of every module afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with fused(model):
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def channels_to_class_ids(channels: NDArray[np.int64], scenario: Scenario) -> Mask:

@@ -12,17 +12,17 @@ from torchvision.models.segmentation import deeplabv3
 from faircl.models.resize import resize
 
 WIDTH = 256
-"""Number of channels of every DeepLab embedding."""
+"""Number of channels D of a DeepLab embedding, as published."""
 
 
 class DeepLabHead(nn.Sequential):
     """torchvision's DeepLabV3 head without its classifier: ASPP, 3×3 convolution, norm, ReLU.
 
-    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, 256, h, w) at the stride of the last stage.
+    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, D, h, w) at the stride of the last stage.
     """
 
-    def __init__(self, width: int, rates: Sequence[int]) -> None:
-        super().__init__(ASPP(width, rates), *conv_norm(WIDTH, WIDTH, 3))
+    def __init__(self, inputs: int, rates: Sequence[int], width: int = WIDTH) -> None:
+        super().__init__(ASPP(inputs, rates, width), *conv_norm(width, width, 3))
 
     def forward(self, stages: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding."""
@@ -37,14 +37,14 @@ class ASPP(deeplabv3.ASPP):  # type: ignore[misc]  # torchvision has no types
     The pooled branch has one value per image and channel, which is copied to all pixels. torchvision interpolates it
     instead: the values are the same, but under autocast the concatenated branches become float32.
 
-    Shapes: (B, D, h, w) to (B, 256, h, w).
+    Shapes: (B, C, h, w) to (B, D, h, w).
     """
 
-    def __init__(self, width: int, rates: Sequence[int]) -> None:
-        super().__init__(width, list(rates), WIDTH)
+    def __init__(self, inputs: int, rates: Sequence[int], width: int = WIDTH) -> None:
+        super().__init__(inputs, list(rates), width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, 256, h, w)."""
+        """Return (B, D, h, w)."""
         *local, pool = self.convs
         check_pooled_norm(x, pool[2])
         branches = [conv(x) for conv in local]
@@ -62,24 +62,24 @@ class MiBHead(nn.Module):
     """The DeepLab head of MiB, PLOP and their successors.
 
     Four parallel convolutions (1×1, and 3×3 at three dilation rates) are concatenated, normalised together and
-    projected to 256 channels by a 1×1 convolution. The pooled branch is added, not concatenated. Activations are leaky
+    projected to D channels by a 1×1 convolution. The pooled branch is added, not concatenated. Activations are leaky
     ReLU; there is no final 3×3 convolution and no dropout. Differences from the published code: BatchNorm replaces
     in-place BatchNorm, and pooling covers the whole image at test time too.
 
-    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, 256, h, w) at the stride of the last stage.
+    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, D, h, w) at the stride of the last stage.
     """
 
-    def __init__(self, width: int, rates: Sequence[int]) -> None:
+    def __init__(self, inputs: int, rates: Sequence[int], width: int = WIDTH) -> None:
         super().__init__()
-        branches = [nn.Conv2d(width, WIDTH, 1, bias=False)]
-        branches += [nn.Conv2d(width, WIDTH, 3, padding=r, dilation=r, bias=False) for r in rates]
+        branches = [nn.Conv2d(inputs, width, 1, bias=False)]
+        branches += [nn.Conv2d(inputs, width, 3, padding=r, dilation=r, bias=False) for r in rates]
         self.branches = nn.ModuleList(branches)
-        self.branch_norm = nn.BatchNorm2d(WIDTH * len(branches))
-        self.reduce = nn.Conv2d(WIDTH * len(branches), WIDTH, 1, bias=False)
-        self.pool = nn.Conv2d(width, WIDTH, 1, bias=False)
-        self.pool_norm = nn.BatchNorm2d(WIDTH)
-        self.pool_reduce = nn.Conv2d(WIDTH, WIDTH, 1, bias=False)
-        self.norm = nn.BatchNorm2d(WIDTH)
+        self.branch_norm = nn.BatchNorm2d(width * len(branches))
+        self.reduce = nn.Conv2d(width * len(branches), width, 1, bias=False)
+        self.pool = nn.Conv2d(inputs, width, 1, bias=False)
+        self.pool_norm = nn.BatchNorm2d(width)
+        self.pool_reduce = nn.Conv2d(width, width, 1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
 
     def forward(self, stages: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding."""
@@ -94,14 +94,14 @@ class MiBHead(nn.Module):
 class DeepLabPlusHead(nn.Module):
     """The DeepLabV3+ head: ASPP upsampled to stride 4, concatenated with 48 channels of the first stage, two 3×3 convs.
 
-    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, 256, h, w) at the stride of the first stage.
+    Shapes: stages (B, D_s, h_s, w_s) to embedding (B, D, h, w) at the stride of the first stage.
     """
 
-    def __init__(self, widths: Sequence[int], rates: Sequence[int]) -> None:
+    def __init__(self, stage_widths: Sequence[int], rates: Sequence[int], width: int = WIDTH) -> None:
         super().__init__()
-        self.aspp = ASPP(widths[-1], rates)
-        self.skip = conv_norm(widths[0], 48, 1)
-        self.mix = nn.Sequential(conv_norm(WIDTH + 48, WIDTH, 3), conv_norm(WIDTH, WIDTH, 3))
+        self.aspp = ASPP(stage_widths[-1], rates, width)
+        self.skip = conv_norm(stage_widths[0], 48, 1)
+        self.mix = nn.Sequential(conv_norm(width + 48, width, 3), conv_norm(width, width, 3))
 
     def forward(self, stages: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding."""

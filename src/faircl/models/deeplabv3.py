@@ -31,6 +31,7 @@ class DeepLabV3PlusConfig(WeightsConfig):
     rates: tuple[Rate, Rate, Rate] | None = Field(
         None, description="dilation rates of ASPP; unset: 6, 12, 18 at stride 16 and twice that at stride 8"
     )
+    width: int = Field(WIDTH, ge=8, description="channels of the decoder and the embedding; 64 is faster on a CPU")
     block: Block = Field(
         "v1.5", description="ResNet blocks with the stride on the 3×3 (v1.5) or on the first 1×1 (v1); as the weights"
     )
@@ -63,7 +64,7 @@ class _DeepLab(Segmenter):
     backbone: Backbone
 
     def __init__(self, config: DeepLabV3PlusConfig, decoder: nn.Module, backbone: Backbone) -> None:
-        super().__init__(backbone, decoder, embedding_width=WIDTH, stage_widths=backbone.widths)
+        super().__init__(backbone, decoder, embedding_width=config.width, stage_widths=backbone.widths)
         self.config = config
 
     def blocks(self) -> Iterator[nn.Module]:
@@ -94,29 +95,29 @@ class DeepLabV3(_DeepLab):
 
     Config = DeepLabV3Config
     name = "deeplabv3"
-    summary = "DeepLabV3 on ResNet-50, ResNet-101 or a MobileNet, stride 8 or 16, 256-wide embedding"
+    summary = "DeepLabV3 on ResNet-50, ResNet-101 or a MobileNet, stride 8 or 16"
 
     def __init__(self, config: DeepLabV3Config) -> None:
         backbone = make_backbone(config.backbone, config.stride, config.block)
         head = DeepLabHead if config.head == "torchvision" else MiBHead
-        super().__init__(config, head(backbone.widths[-1], config.dilation_rates()), backbone)
+        super().__init__(config, head(backbone.widths[-1], config.dilation_rates(), config.width), backbone)
 
     def export_state_dict(self) -> dict[str, Tensor]:
         """Return a state dict for ``torchvision.models.segmentation.deeplabv3_resnet101`` or ``…_resnet50``.
 
         Raises ``UserError`` if torchvision's network would compute something else: it has a ResNet of v1.5 blocks at
-        stride 8, and rates 12, 24 and 36.
+        stride 8, rates 12, 24 and 36, and a width of 256.
         """
         if not (isinstance(self.decoder, DeepLabHead) and isinstance(self.backbone, ResNet)):
             raise UserError(
                 "torchvision has DeepLabV3 with its own head on ResNets only, so this network cannot be exported to it."
             )
         c = self.config
-        if (c.stride, tuple(c.dilation_rates()), c.block) != (8, (12, 24, 36), "v1.5"):
+        if (c.stride, tuple(c.dilation_rates()), c.block, c.width) != (8, (12, 24, 36), "v1.5", WIDTH):
             raise UserError(
-                f"torchvision's DeepLabV3 has stride 8, rates 12, 24, 36 and v1.5 blocks, found stride {c.stride}, "
-                f"rates {', '.join(map(str, c.dilation_rates()))} and {c.block}; with these weights it would "
-                "compute something else, so this network cannot be exported to it."
+                f"torchvision's DeepLabV3 has stride 8, rates 12, 24, 36, v1.5 blocks and width {WIDTH}, found stride "
+                f"{c.stride}, rates {', '.join(map(str, c.dilation_rates()))}, {c.block} and {c.width}; with these "
+                "weights it would compute something else, so this network cannot be exported to it."
             )
         self.check_plain_classifier()
         weight, bias = self.classifier.weight_and_bias()
@@ -134,7 +135,7 @@ class DeepLabV3Plus(_DeepLab):
 
     def __init__(self, config: DeepLabV3PlusConfig) -> None:
         backbone = make_backbone(config.backbone, config.stride, config.block)
-        super().__init__(config, DeepLabPlusHead(backbone.widths, config.dilation_rates()), backbone)
+        super().__init__(config, DeepLabPlusHead(backbone.widths, config.dilation_rates(), config.width), backbone)
 
 
 def _imagenet_state(backbone: BackboneName) -> dict[str, Tensor]:

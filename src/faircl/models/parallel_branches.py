@@ -175,9 +175,11 @@ class _MixingHook:
             return
         widths = [len(branches.mixing) for branches in self.branches]
         choices = generator(self.seed, "branches", self.step, self.passes).integers(3, size=sum(widths))
-        weight, values = self.branches[0].weight, torch.from_numpy(choices / 2)
-        values = values.pin_memory() if weight.is_cuda else values  # for an asynchronous copy
-        mixings = values.to(weight, non_blocking=True)[:, None, None]
+        weight = self.branches[0].weight
+        # Converted before it is pinned: a copy that converts goes through memory that is not, and may wait for the GPU.
+        values = torch.from_numpy(choices / 2).to(weight.dtype)
+        values = values.pin_memory() if weight.is_cuda else values
+        mixings = values.to(weight.device, non_blocking=True)[:, None, None]
         for branches, mixing in zip(self.branches, torch.split(mixings, widths), strict=True):
             branches.mixing = mixing
         self.passes += 1

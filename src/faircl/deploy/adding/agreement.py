@@ -20,7 +20,6 @@ from faircl.progress import Reporter
 from faircl.scenario import Scenario
 from faircl.scenario.label_table import unlabelled_value
 
-AGREEMENT = "agreement"
 MOST_IMAGES = 200
 """New images that the agreement of two models is measured on, at most."""
 

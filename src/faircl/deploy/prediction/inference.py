@@ -12,14 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from faircl.acceleration.inference import InferenceNetwork
 from faircl.data.sample import Image
 from faircl.deploy.prediction.options import DEFAULT_SCORE, PredictOptions
 from faircl.deploy.unknown import UnknownScorer, default_score
-from faircl.engine.evaluate import evaluation_mode
-from faircl.engine.runtime import full_precision_logits
 from faircl.errors import UserError
 from faircl.labels import Mask
-from faircl.models.segmenter import Segmenter
+from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.precision import at_least_float32
 from faircl.scenario import Scenario
 from faircl.upsampling import upsampled, upsampled_argmax
@@ -58,6 +57,7 @@ class Inference:
 
     def __init__(self, network: Segmenter, scenario: Scenario, step: int, device: torch.device, folder: Path) -> None:
         self.network, self.device, self.step_folder = network, device, folder
+        self._outputs = InferenceNetwork(network)
         known = scenario.channel_ids[: scenario.channels(step)]
         self.small = len(scenario.classes.names) <= 254
         """Whether class ids are uint8; uint16 otherwise."""
@@ -113,22 +113,18 @@ class Inference:
 
     def _scores(self, images: Tensor, options: PredictOptions) -> tuple[Tensor, Tensor | None]:
         """Return logits (B, C, h, w) and unknown scores (B, h, w); of mirrored images too, averaged, for ``flip``."""
-        with evaluation_mode(self.network):
-            logits, unknown = self._forward(images, options)
-            if options.flip:
-                mirrored = self._forward(images.flip(-1), options)
-                logits = (logits + mirrored[0].flip(-1)) / 2
-                unknown = None if unknown is None or mirrored[1] is None else (unknown + mirrored[1].flip(-1)) / 2
+        logits, unknown = self._forward(images, options)
+        if options.flip:
+            mirrored = self._forward(images.flip(-1), options)
+            logits = (logits + mirrored[0].flip(-1)) / 2
+            unknown = None if unknown is None or mirrored[1] is None else (unknown + mirrored[1].flip(-1)) / 2
         return logits, unknown
 
     def _forward(self, images: Tensor, options: PredictOptions) -> tuple[Tensor, Tensor | None]:
-        with torch.autocast(self.device.type, torch.float16, enabled=options.half):
-            output = self.network(images)
-        output = full_precision_logits(output)
+        logits, *embedding = map(at_least_float32, self._outputs(images, options.half, options.unknown is not None))
         if options.unknown is None:
-            return output.logits, None
-        output = output._replace(embedding=at_least_float32(output.embedding))
-        return output.logits, self._scorer(options.unknown)(output)
+            return logits, None
+        return logits, self._scorer(options.unknown)(SegOutput(logits, embedding[0], ()))
 
     def _scorer(self, name: str) -> UnknownScorer:
         if name not in self._scorers:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from faircl.acceleration.evaluation import evaluation_mode
 from faircl.data.sample import Image
 from faircl.deploy.adding.agreement import fill_in
 from faircl.deploy.output_folder import new_folder
@@ -18,7 +19,7 @@ from faircl.deploy.review.cvat import CvatReview
 from faircl.deploy.review.folder import FolderReview
 from faircl.deploy.review.images import NewImage, ReviewSource
 from faircl.deploy.review.label_studio import LabelStudioReview
-from faircl.engine.evaluate import channels_to_class_ids, evaluation_mode
+from faircl.engine.evaluate import channels_to_class_ids
 from faircl.labels import Mask, ignore_value
 from faircl.models.segmenter import Segmenter
 from faircl.progress import Reporter

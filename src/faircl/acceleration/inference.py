@@ -1,0 +1,83 @@
+"""The forward pass of prediction: a prepared copy of the network, on a GPU replayed from CUDA graphs."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from faircl.acceleration.evaluation import evaluation_mode
+from faircl.acceleration.hooks import has_hooks
+from faircl.acceleration.prepared import half_precision, prepared
+from faircl.acceleration.replays import CudaRecorder, Outputs, Replays
+from faircl.models.segmenter import Segmenter
+
+
+class InferenceNetwork:
+    """Logits and embeddings of a network in evaluation mode, as fast as they can be had; equal up to rounding.
+
+    The network itself does not change. On a GPU, or with ``prepare``, a copy is made by the first batch, and made anew
+    when the network has changed. On a CPU, where a copy gains nothing, the network runs as it is; so does one with
+    hooks, since its copy would not call them for the network's own modules.
+    """
+
+    def __init__(self, network: Segmenter, prepare: bool | None = None) -> None:
+        self.network = network
+        self.prepares = network.mean.is_cuda if prepare is None else prepare
+        self._passes: dict[bool, Replays] = {}
+        self._seen = _State(network)
+        self._lock = Lock()
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor, half: bool = False, embedding: bool = False) -> Outputs:
+        """Return logits (B, C, h, w) of images (B, 3, H, W) in [0, 1], and embeddings (B, D, h, w) if asked for.
+
+        ``half``: under float16 autocast. The outputs are the caller's: no later batch overwrites them.
+        """
+        wanted = 2 if embedding else 1
+        if self.prepares and not (state := _State(self.network)).hooked:
+            return self._prepared(half, state)(images, wanted)
+        with evaluation_mode(self.network):
+            return _forward(self.network, half, images)[:wanted]
+
+    def _prepared(self, half: bool, state: _State) -> Replays:
+        with self._lock:
+            if not state.same(self._seen):
+                for one in self._passes.values():
+                    one.drop()
+                self._passes, self._seen = {}, state
+            if half not in self._passes:
+                copied = prepared(self.network, half)
+                recorder = CudaRecorder(copied) if copied.mean.is_cuda else None
+                self._passes[half] = Replays(partial(_forward, copied, half), recorder)
+            return self._passes[half]
+
+
+class _State:
+    """The modules and tensors of a network, how often its tensors were written to, and whether it has hooks."""
+
+    def __init__(self, network: Segmenter) -> None:
+        self.hooked = False
+        self._kept: list[object] = []  # so that no new object gets the id of one of them
+        self._marks: list[tuple[int, ...]] = []
+        for module in network.modules():
+            self.hooked = self.hooked or has_hooks(module)
+            self._kept.append(module)
+            self._marks.append((id(module),))
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if tensor is not None:
+                    written = 0 if tensor.is_inference() else tensor._version
+                    self._kept.append(tensor)
+                    self._marks.append((id(tensor), tensor.data_ptr(), written))
+
+    def same(self, other: _State) -> bool:
+        """Whether nothing lies between two states."""
+        return self._marks == other._marks
+
+
+def _forward(network: Segmenter, half: bool, images: Tensor) -> Outputs:
+    with half_precision(images.device, half):
+        output = network(images)
+    return output.logits, output.embedding

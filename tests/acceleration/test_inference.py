@@ -1,0 +1,104 @@
+"""The door of prediction: the network's own results, whatever happens to the network in between."""
+
+import pytest
+import torch
+from network_tester import images, lively
+
+from faircl.acceleration.inference import InferenceNetwork
+
+CONFIG = {"name": "small", "width": 8, "dropout": 0.5}
+
+
+@pytest.fixture
+def network():
+    return lively(CONFIG, 3, 2)
+
+
+@torch.no_grad()
+def expected(network, batch):
+    modes = [module.training for module in network.modules()]
+    output = network.eval()(batch)
+    for module, mode in zip(network.modules(), modes, strict=True):
+        module.training = mode
+    return output
+
+
+def same(found, exact):
+    torch.testing.assert_close(found, exact, rtol=0, atol=1e-4 * float(exact.abs().max()))
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_logits_and_embedding_and_the_mode_of_every_module(network, training):
+    network.train(training).backbone.eval()
+    modes = [module.training for module in network.modules()]
+    fast, batch = InferenceNetwork(network, prepare=True), images()
+    logits, embedding = fast(batch, embedding=True)
+    same(logits, expected(network, batch).logits)
+    same(embedding, expected(network, batch).embedding)
+    assert len(fast(batch)) == 1
+    assert [module.training for module in network.modules()] == modes
+
+
+def test_on_a_cpu_the_network_runs_as_it_is(network, monkeypatch):
+    from faircl.acceleration import inference
+
+    monkeypatch.setattr(inference, "prepared", None)  # is not called
+    fast, batch = InferenceNetwork(network), images()
+    assert torch.equal(fast(batch)[0], expected(network, batch).logits)
+
+
+def test_the_copy_is_made_once(network, monkeypatch):
+    from faircl.acceleration import inference
+
+    made, prepare = [], inference.prepared
+    monkeypatch.setattr(inference, "prepared", lambda *given: made.append(given[1]) or prepare(*given))
+    fast = InferenceNetwork(network, prepare=True)
+    assert made == []  # not before the first batch
+    for half in (False, False, True, False, True):
+        fast(images(), half)
+    assert made == [False, True]
+
+
+def move(network):
+    for parameter in network.parameters():
+        parameter.data = 1.5 * parameter.data
+
+
+def change(network):
+    with torch.no_grad():
+        network.backbone.stem[0].weight.mul_(2)
+
+
+def replace(network):
+    network.backbone.stem[0] = torch.nn.Conv2d(3, 8, 3, 2, padding=1, bias=False)
+
+
+def statistics(network):
+    network.backbone.stem[1].running_mean.add_(1)
+
+
+@pytest.mark.parametrize(
+    "edit", [move, change, replace, statistics, lambda network: network.classifier.grow(2)],
+    ids=["moved", "changed", "replaced", "statistics", "grown"],
+)  # fmt: skip
+def test_a_network_that_changes_is_followed(network, edit):
+    fast, batch = InferenceNetwork(network, prepare=True), images()
+    (before,) = fast(batch)
+    edit(network)
+    (after,) = fast(batch)
+    same(after, expected(network, batch).logits)
+    assert after.shape != before.shape or (after - before).abs().max() > 1e-2
+
+
+def test_hooks_are_called_with_the_networks_own_modules(network):
+    fast, batch, seen = InferenceNetwork(network.train(), prepare=True), images(), []
+    fast(batch)
+    hook = network.backbone.stem.register_forward_hook(lambda module, *_: seen.append(module))
+    same(fast(batch)[0], expected(network, batch).logits)
+    assert network.training
+    assert seen[0] is network.backbone.stem
+    hook.remove()
+    seen.clear()
+    fast(batch)
+    assert seen == []
