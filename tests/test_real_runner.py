@@ -12,7 +12,7 @@ from real_runs.first_steps import first_step_key
 from real_runs.plan import Job, Place, read_plan
 from real_runs.results import Results
 from real_runs.runner import Runner
-from real_runs.workload import images, longest_first
+from real_runs.workload import images, longest_first, read_plans
 from tiny_runs import TINY, Silent
 
 import faircl
@@ -241,6 +241,15 @@ def test_the_longest_job_begins(tmp_path):
     assert images(jobs[0]) == 2 * first + second
 
 
+def test_the_jobs_of_the_first_plan_begin_and_no_run_comes_twice(tmp_path):
+    (short,) = plan(tmp_path, ROWS[:1])
+    (tmp_path / "plan.yaml").rename(tmp_path / "first.yaml")
+    both = plan(tmp_path, [{"label": "long", "settings": ["train.epochs=9"]}, ROWS[0]])
+    found = read_plans([tmp_path / "first.yaml", tmp_path / "plan.yaml"], Place({}))
+    assert [job.name for job in found] == [short.name, both[0].name]
+    assert both[1].name == short.name
+
+
 def test_names_of_runs_follow_settings_not_places(tmp_path):
     rows = [{"label": "A b, c"}]
     (job,) = plan(tmp_path, rows)
@@ -259,6 +268,12 @@ def test_names_of_runs_follow_settings_not_places(tmp_path):
     assert folders[0] == folders[1]
 
 
+def test_a_plan_of_chosen_rows_evaluates_test_images(tmp_path):
+    (validated,), (tested,) = (plan(tmp_path, ROWS[:1], images=images) for images in ("validation", "test"))
+    assert (validated.config.eval.images, tested.config.eval.images) == ("validation", "test")
+    assert validated.name != tested.name
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -270,6 +285,7 @@ def test_names_of_runs_follow_settings_not_places(tmp_path):
         ({"rows": [{"label": "a", "settings": ["optim.rate=1"]}]}, "Unknown setting 'rate'"),
         ({"rows": [{"label": "a"}], "benchmarks": ["ccp-16-2"]}, "folder of ccp-16-2's data is not given; add --ccp"),
         ({"rows": "a"}, "is no plan"),
+        ({"rows": [{"label": "a"}], "images": "train"}, "images of .* are 'train'; expected one of: validation, test"),
         ({"rows": [{"label": "a"}], "benchmarks": ["demos"]}, "Unknown recipe 'demos'"),
     ],
 )

@@ -58,7 +58,19 @@ def test_validation_chooses_the_highest_mean_over_the_seeds_present():
 
 def test_nothing_is_chosen_by_test_images():
     with pytest.raises(UserError, match="chosen by validation images, but mib-0 was evaluated on test images"):
-        best_label([result("mib", 0, 50.0, images="test")])
+        best_label([result("mib", 0, 50.0, images="test"), result("plop", 0, 50.0)])
+    assert best_label([result("mib", 0, 50.0, images="test"), result("mib", 1, 40.0, images="test")]) == "mib"
+
+
+def test_rows_that_were_trained_with_test_images_are_reported_as_they_are(tmp_path, capsys):
+    results = Results(tmp_path / "results.jsonl")
+    for row in [row | {"images": "test"} for row in ROWS if row["label"] in ("ours", "plop", "no cons")]:
+        results.append(row)
+    report(tmp_path, "test", {})
+    text = capsys.readouterr().out
+    assert "\nTest images; " in text
+    assert "Best baseline by validation: plop." in text
+    assert not (tmp_path / "test.jsonl").exists()
 
 
 def test_paired_differences():

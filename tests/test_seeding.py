@@ -60,3 +60,11 @@ def test_the_global_state_is_restored_after_an_error():
     except RuntimeError:
         pass
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeded_block_does_not_seed_gpus(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    with seeded(1, "model"):
+        pass
+    assert seeds == []

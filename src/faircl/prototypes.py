@@ -44,7 +44,11 @@ class PrototypeBank(nn.Module):
         self.empty = True
         """Whether the step's queues are still empty."""
         self.register_buffer("moving", torch.zeros(0, dtype=torch.int64))
-        self._resize(0)
+        self.register_buffer("prototypes", torch.zeros(0, width))
+        self.register_buffer("ready", torch.zeros(0, dtype=torch.bool))
+        self.register_buffer("queue", torch.zeros(0, length, width))
+        self.register_buffer("filled", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("head", torch.zeros(0, dtype=torch.int64))
 
     @property
     def classes(self) -> int:
@@ -55,24 +59,6 @@ class PrototypeBank(nn.Module):
     def frozen(self) -> Tensor:
         """Whether a prototype does not move at this step (K,) bool."""
         return torch.ones_like(self.ready).index_fill_(0, self.moving, False)
-
-    def _resize(self, classes: int) -> None:
-        """Grow every buffer to this number of classes; rows that exist keep their values."""
-        number = self.prototypes.dtype if hasattr(self, "prototypes") else torch.get_default_dtype()
-        shapes = {
-            "prototypes": ((self.width,), number),
-            "ready": ((), torch.bool),
-            "queue": ((self.length, self.width), number),
-            "filled": ((), torch.int64),
-            "head": ((), torch.int64),
-        }
-        for name, (shape, dtype) in shapes.items():
-            old = getattr(self, name, None)
-            device = None if old is None else old.device
-            grown = torch.zeros((classes, *shape), dtype=dtype, device=device)
-            if old is not None and name != "queue":  # queues start empty at every step
-                grown[: len(old)] = old
-            self.register_buffer(name, grown)
 
     def begin_step(self, classes: int, background: bool) -> None:
         """Add the step's classes; freeze all earlier prototypes but p_0."""
@@ -90,9 +76,12 @@ class PrototypeBank(nn.Module):
         self.moving = (~frozen).nonzero()[:, 0]
 
     def _begin(self, classes: int, momentum: float, continues: bool) -> None:
-        self._resize(classes)
-        self.filled.zero_()
-        self.head.zero_()
+        """Add rows up to this number of classes; empty all queues."""
+        added = classes - self.classes
+        self.prototypes = torch.cat([self.prototypes, self.prototypes.new_zeros((added, self.width))])
+        self.ready = torch.cat([self.ready, self.ready.new_zeros(added)])
+        self.queue = self.prototypes.new_zeros((classes, self.length, self.width))
+        self.filled, self.head = self.filled.new_zeros(classes), self.head.new_zeros(classes)
         self.step_momentum, self.continues, self.empty = momentum, continues, True
 
     @torch.no_grad()
@@ -129,22 +118,22 @@ class PrototypeBank(nn.Module):
     def _candidates(self, labels: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tensor]:
         """Return the smallest keys of every moving class, in order, and their pixels: both (moving classes, most).
 
-        One sort of (label, key) makes each class's pixels contiguous. Places beyond a class's pixels have _NO_KEY.
+        Pixels are sorted by label · 2^47 + the upper 47 bits of the key, shifted to be ≥ 0: the pixels of a class are
+        then contiguous. Places beyond the last pixel of a class have _NO_KEY.
         """
-        low = 64 - _KEY_BITS
-        composed = (labels << _KEY_BITS) + ((keys >> low) + (1 << (_KEY_BITS - 1)))
-        composed, order = composed.sort(stable=True)
+        upper = (keys >> (64 - _KEY_BITS)) + (1 << (_KEY_BITS - 1))
+        composed, order = ((labels << _KEY_BITS) + upper).sort(stable=True)
         first, end = torch.searchsorted(composed, torch.stack([self.moving, self.moving + 1]) << _KEY_BITS)
         place = first[:, None] + torch.arange(most, device=labels.device)
         pixels = order[place.clamp_max(len(order) - 1)]
         return keys[pixels].where(place < end[:, None], _NO_KEY), pixels
 
     def update(self, iteration: int) -> None:
-        """Algorithm 1 after ``iteration`` iterations of the step: updates every M iterations.
+        """Update the prototypes if ``iteration``, from 1 at every step, is a multiple of M (Algorithm 1).
 
-        At M, or when its first features come later, a prototype is set to their mean; from then on it moves by
-        p_c ← η·p_c + (1 − η)·mean(S_c). So does p_0 at every step. Frozen prototypes do not move. On a domain step a
-        prototype that has a value moves by momentum from M on.
+        A moving prototype is set to mean(S_c) at iteration M, or at the first multiple of M at which S_c has features.
+        Afterwards p_c ← η·p_c + (1 − η)·mean(S_c). p_0 moves at every step. On a domain step a prototype that has a
+        value is not set but moved, from M on.
         """
         if iteration % self.period == 0:
             first = iteration == self.period and not self.continues
@@ -168,6 +157,7 @@ class PrototypeBank(nn.Module):
 
     @torch.no_grad()
     def _move(self, moving: Tensor, fresh: Tensor) -> None:
+        """Set prototypes that are ``moving`` and ``fresh`` to mean(S_c), move other ``moving`` ones; both (K,) bool."""
         used = torch.arange(self.length, device=self.queue.device) < self.filled[:, None]
         mean = (self.queue * used[..., None]).sum(1, dtype=self.prototypes.dtype) / self.filled.clamp_min(1)[:, None]
         moved = self.step_momentum * self.prototypes + (1 - self.step_momentum) * mean
@@ -177,7 +167,7 @@ class PrototypeBank(nn.Module):
 
 
 def in_turn(filled: Tensor, turn: int, count: int) -> Tensor:
-    """Return which ``count`` of ``filled`` (n,) features come next at a turn, (n, count); the first follow the last."""
+    """Return places (n, count) in queues of ``filled`` (n,) features: turn·count + (0, …, count − 1), modulo filled."""
     place = turn * count + torch.arange(count, device=filled.device)
     return place % filled.clamp_min(1)[:, None]
 

@@ -29,7 +29,7 @@ def seeded(seed: int, *counters: int | str) -> Iterator[None]:
     import torch  # imported here, so that modules that use NumPy only start without it
 
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, *counters))
+        torch.default_generator.manual_seed(torch_seed(seed, *counters))  # torch.manual_seed would seed GPUs too
         yield
 
 

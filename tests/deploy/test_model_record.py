@@ -127,3 +127,40 @@ def test_no_batch_and_names_given_twice():
     with pytest.raises(UserError, match="same name"):
         run(Net(), [data()], ids=["a", "a"])
     assert np.isclose(run(Net(), iter([data()])).record.confusion().sum(), int((data()[1] != 255).sum()))
+
+
+class Elsewhere(Net):
+    """A network on the device "meta", which gets its weights when it moves to the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = {name: value.clone() for name, value in self.state_dict().items()}
+        super().to("meta")
+
+    def to(self, device):
+        if device == CPU:
+            self.to_empty(device=device).load_state_dict(self.weights)
+            return self
+        return super().to(device)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_device_and_mode_are_restored(fails):
+    images, masks = data()
+    model = Elsewhere().train()
+    model.layer.eval()
+    if fails:
+        with pytest.raises(UserError, match="class ids"):
+            run(model, [(images, masks[:, 0])])
+    else:
+        found, plain = (run(one, [(images, masks)]).record for one in (model, Net()))
+        assert (found.confusion() == plain.confusion()).all()
+    assert {one.device.type for one in model.parameters()} == {"meta"}
+    assert [one.training for one in (model, model.layer, model.drop)] == [True, False, True]
+
+
+def test_a_network_on_several_devices_is_not_moved():
+    model = Net()
+    model.register_buffer("other", torch.zeros(1, device="meta"))
+    run(model, [data()])
+    assert model.other.device.type == "meta"

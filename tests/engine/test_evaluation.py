@@ -129,10 +129,16 @@ def test_moved_and_changed_data(street, tiny_train, silent, tmp_path):
     assert "7 test images" in reporter.said[0]
 
 
+def test_negative_steps_count_from_the_last(tiny_run, silent):
+    for step in (-1, -2):
+        (found,) = evaluate_again(tiny_run, silent(), step=step)
+        assert found.step == 2 + step
+
+
 def test_what_cannot_be_evaluated_again(tiny_run, silent, tmp_path):
     with pytest.raises(UserError, match="has no step 2; finished steps run from 0 to 1"):
         evaluate_again(tiny_run, silent(), step=2)
-    with pytest.raises(UserError, match="has no step -1"):
-        evaluate_again(tiny_run, silent(), step=-1)
+    with pytest.raises(UserError, match="has 2 finished steps; step -3 is before the first"):
+        evaluate_again(tiny_run, silent(), step=-3)
     with pytest.raises(UserError, match="--root is for folder data"):
         evaluate_again(tiny_run, silent(), root=tmp_path)

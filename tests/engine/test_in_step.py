@@ -23,7 +23,7 @@ QUICK = (
     "train.log_every=1",
 )
 FAIRCL = [
-    "{name: faircl, period: 1, queue: 50, quota: 4}",
+    "{name: faircl, period: 1, queue: 50, quota: 4, average: 0.3}",
     "{name: faircl-paper, period: 1, queue: 50, quota: 4}",
     "{name: faircl, period: 2, unlabelled: paper, assign: prototype}",
     "{name: faircl, period: 1, unlabelled: paper, lambda_cluster: 0.02, unknown_cluster: true, margin: 1}",

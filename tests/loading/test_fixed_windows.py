@@ -45,6 +45,12 @@ def test_other_steps_and_seeds_have_other_windows():
     assert len(set(found)) == 3
 
 
+def test_steps_that_a_model_learned_before_count_as_if_they_were_known():
+    known, added = fixed(step=2), replace(fixed(step=1), earlier_steps=1)
+    assert crop(added, 1, 2) == crop(known, 1, 2)
+    assert added.draw_augmentation(9, 2, (40, 40)).crop == known.draw_augmentation(9, 2, (40, 40)).crop
+
+
 def test_pixels_of_a_window_return_up_to_mirroring():
     data, flips = fixed(), set()
     for index in range(IMAGES):

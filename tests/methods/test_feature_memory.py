@@ -128,3 +128,13 @@ def test_bytes_of_a_class(size, width):
     bank.begin_step(5, True)
     memory.keep(bank)
     assert memory.features.nbytes == 5 * 2 * size * width
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_features_beyond_float16_are_kept_finite(dtype):
+    bank, memory = begun(1), FeatureMemory(2, WIDTH)
+    rows = torch.tensor([[1e6, -1e6], [1.0, -65000.0]], dtype=dtype)
+    bank.push(rows, torch.zeros(2, dtype=torch.int64), torch.arange(2) << 20, LENGTH)
+    memory.keep(bank)
+    assert memory.features[0, 0].tolist() == [65504.0, -65504.0]
+    assert torch.equal(memory.features[0, 1], rows[1].half())

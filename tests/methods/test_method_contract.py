@@ -44,7 +44,7 @@ VARIANTS += [faircl(fairness=f) for f in ("adjust", "kl", "literal")]
 UNKNOWN = {"unknown_cluster": True, "lambda_cluster": 0.02, "margin": 5}
 VARIANTS += [f(unlabelled=u, **UNKNOWN) for f, u in ((paper, "paper"), (faircl, "soft"))]
 VARIANTS += [faircl(windows=1, soft_classes=1), faircl(soft_classes=300), faircl(replay=3, replay_batch=7)]
-VARIANTS += [faircl(lambda_replay=0), faircl(lambda_replay=0, embedding="backbone"), faircl(lambda_cluster=0)]
+VARIANTS += [faircl(lambda_replay=0), faircl(lambda_replay=0, embedding="backbone"), faircl(average=0.5)]
 VARIANTS += [faircl(lambda_replay=0, embedding="backbone", **UNIT), faircl(lambda_soft=0), faircl(lambda_cons=1)]
 each_variant = grid("options", VARIANTS, quick=len(NAMES), ids=named)  # every method, and later its variants
 each_method = pytest.mark.parametrize("name", NAMES)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -130,4 +131,7 @@ def test_json_says_everything():
 
 def test_from_json_gives_the_scenario_back():
     made = make(split=((3, 1), (2,)))
-    assert Scenario.from_json(json.loads(json.dumps(made.to_json()))) == made
+    for one in (made, replace(made, earlier_steps=2)):
+        assert Scenario.from_json(json.loads(json.dumps(one.to_json()))) == one
+        assert one.sha256 == made.sha256  # it changes no label
+        assert one.seed_step(1) == one.earlier_steps + 1

@@ -127,14 +127,23 @@ def _logits(output: Any, classes: int) -> Tensor:
 
 @contextmanager
 def _evaluating(model: Any, device: torch.device) -> Iterator[None]:
-    """Put a network on the device and into evaluation mode, and restore every module's mode afterwards."""
+    """Put a network on the device and into evaluation mode; restore both, for every module, afterwards.
+
+    A network that lies on several devices stays where it is.
+    """
     if not isinstance(model, nn.Module):
         yield
         return
     modes = [(module, module.training) for module in model.modules()]
-    model.to(device).eval()
+    places = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    moved = len(places) == 1 and places != {device}
+    if moved:
+        model.to(device)
+    model.eval()
     try:
         yield
     finally:
+        if moved:
+            model.to(places.pop())
         for module, training in modes:
             module.training = training

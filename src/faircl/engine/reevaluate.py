@@ -91,7 +91,8 @@ def moved_config(folder: RunFolder, root: Path | None) -> RunConfig:
 def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
     """Return the numbers under which a run's finished steps are saved: all of them, or those of one step.
 
-    Joint training saves its only step as 0, but reports it as the last step of the task.
+    Negative steps count from the last finished one, -1. Joint training saves its only step as 0, but reports it as the
+    last step of the task.
     """
     done = folder.finished_steps()
     if done == 0:
@@ -101,11 +102,17 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
     present = [one for one in range(done) if folder.step_path(one).is_dir()]
     if step is None:
         return present
+    if step < 0:
+        if -step > len(present):
+            raise UserError(
+                f"The run {folder.path} has {len(present)} finished steps; step {step} is before the first."
+            )
+        return [present[step]]
     saved = folder.scenario()
     reported = max((entry["step"] for entry in saved.get("classes", [])), default=0)
     if len(saved.get("steps", [])) == 1 and step == reported:
         return [0]
-    if not 0 <= step < done:
+    if step >= done:
         raise UserError(f"The run {folder.path} has no step {step}; finished steps run from 0 to {done - 1}.")
     if step not in present:
         steps = listed([str(one) for one in present])

@@ -77,6 +77,7 @@ def step_dataset(
         augmentation=Augmentation(c.crop, c.scale, c.flip, c.jitter),
         seed=config.seed,
         step=step,
+        earlier_steps=plan.scenario.earlier_steps,
         auxiliary=config.data.auxiliary_maps(method.needs.auxiliary_map),
         tables=memory.tables(plan.scenario, step),
         windows=windows,
@@ -88,14 +89,15 @@ def batch_streams(plan: Plan, step: int) -> list[Stream]:
     """Return the streams that fill a batch: images of the step and, if there is a replay memory, images of it."""
     balance, seed, replayed = plan.config.balance, plan.config.seed, plan.replayed(step)
     images, memory = len(plan.scenario.steps[step].images), len(plan.memories[step].images)
-    order: Order = ShuffledOrder(images, seed, ("shuffle", step))
+    seed_step = plan.scenario.seed_step(step)
+    order: Order = ShuffledOrder(images, seed, ("shuffle", seed_step))
     if balance.sampling == "rare":
         counts = plan.label_counts(step)[:, int(plan.scenario.background) :]
         if counts.any():  # a domain may show nothing but background
-            order = RareClassOrder(counts, balance.temperature, seed, step)
+            order = RareClassOrder(counts, balance.temperature, seed, seed_step)
     streams = [Stream(order, plan.config.train.batch - replayed)]
     if replayed:
-        streams.append(Stream(ShuffledOrder(memory, seed, ("memory", step)), replayed, images))
+        streams.append(Stream(ShuffledOrder(memory, seed, ("memory", seed_step)), replayed, images))
     return streams
 
 
@@ -118,6 +120,7 @@ def step_context(
         pixels=plan.pixels(step),
         scan=Scan(plan, step, model, method, fabric, inputs),
         all_labelled=scenario.setting == "sequential",
+        earlier_steps=scenario.earlier_steps,
     )
 
 

@@ -42,7 +42,7 @@ class StepUpdates:
         config, step, model = plan.config, context.step, context.model
         self.iterations, self.done = step_iterations(plan, step), resumed.iteration if resumed else 0
         rank_key = (rank(),) if rank() > 0 else ()
-        torch.manual_seed(torch_seed(config.seed, "train", step, *rank_key))  # for dropout
+        torch.manual_seed(torch_seed(config.seed, "train", context.seed_step, *rank_key))  # for dropout
         self.optimizer = make_optimizer(config.optim, model, step, fused=use_fused_optimizer(config.train, fabric))
         if resumed is not None:
             load_optimizer(self.optimizer, fabric, resumed)

@@ -185,11 +185,11 @@ class Trainer:
         move_to_device(self.model, self.fabric.device)
         self.method.to(self.fabric.device)
         trained = any(self.plan.scenario.steps[step].images for step in range(start.step))
-        at = (start.step, done) if start.begun and (trained or done) else None
-        self.reporter.say(header(self.plan, self.model, self.fabric.device, at))
+        resumed_at = (start.step, done) if start.begun and (trained or done) else None
+        self.reporter.say(header(self.plan, self.model, self.fabric.device, resumed_at))
         updates = self.clock.updates
-        behind = sum(updates[: start.step]) + done
-        with self.signals, self.log.published(self.config, updates, behind, self.reporter):
+        updates_done = sum(updates[: start.step]) + done
+        with self.signals, self.log.published(self.config, updates, updates_done, self.reporter):
             for step in range(start.step, steps):
                 self.reporter.say(f"step {step}: {self.plan.describe_step(step)}")
                 self.run_step(step, resumed if step == start.step else None)
@@ -240,9 +240,15 @@ class Trainer:
         step, config = context.step, self.config
         updates = StepUpdates(self.plan, context, self.method, self.fabric, inputs, teacher, resumed)
         first, iterations = updates.done + 1, updates.iterations
-        before = resumed.validation if resumed else None
         validation = StepValidation(
-            self.plan, step, iterations, self.model, self.method, self.log, self.reporter, before
+            self.plan,
+            step,
+            iterations,
+            self.model,
+            self.method,
+            self.log,
+            self.reporter,
+            resumed.validation if resumed else None,
         )
         label = f"step {step} train" + (f", from update {first}" if resumed else "")
         if step == self.first_step and has_unsynchronised_batch_norm(self.model):

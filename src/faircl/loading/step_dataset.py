@@ -81,6 +81,13 @@ class StepDataset(Dataset[Item | Window]):
     windows: int = 0
     streams: tuple[tuple[int, int], ...] = ()
     """Items of every batch and images of each stream that fills it; unset: all images are one stream."""
+    earlier_steps: int = 0
+    """Steps that the model had learned before the first one here; random numbers count them."""
+
+    @property
+    def seed_step(self) -> int:
+        """The number of the step in random seeds."""
+        return self.earlier_steps + self.step
 
     def __getitem__(self, key: tuple[int, int]) -> Item | Window:
         """Read, label and augment one image."""
@@ -113,13 +120,13 @@ class StepDataset(Dataset[Item | Window]):
 
     def draw_augmentation(self, draw: int, index: int, shape: tuple[int, ...]) -> AugmentationDraw:
         """Draw crop and colour jitter of an item, for an image of a shape (H, W)."""
-        rng, a = generator(self.seed, "augment", self.step, draw), self.augmentation
+        rng, a = generator(self.seed, "augment", self.seed_step, draw), self.augmentation
         size = (shape[0], shape[1])
         if self.windows == 0:
             crop = Crop.draw(rng, size, a.crop, a.scale, a.flip)
             return AugmentationDraw(crop, jitter_gains(rng, a.jitter), None)
         number = self.window_number(draw, index)
-        crop = Crop.draw(generator(self.seed, "window", self.step, number), size, a.crop, a.scale, flip=False)
+        crop = Crop.draw(generator(self.seed, "window", self.seed_step, number), size, a.crop, a.scale, flip=False)
         crop = replace(crop, flip=bool(a.flip and rng.random() < 0.5))
         return AugmentationDraw(crop, jitter_gains(rng, a.jitter), FixedWindow(number, crop.flip))
 

@@ -84,7 +84,7 @@ class AWT(Wrapper):
         classifier = context.model.classifier
         head_weight, head_bias = classifier.heads[-1].parameters()
         _, first_bias = classifier.heads[0].parameters()
-        with seeded(context.seed, "grow", context.step):  # draws the random weights of ``grow`` again
+        with seeded(context.seed, "grow", context.seed_step):  # draws the random weights of ``grow`` again
             start = GrowingClassifier(classifier.width).grow(len(head_weight)).weight
         head_weight.copy_(start.to(head_weight) + transfer[:, :, None, None])
         shared = bias - math.log(len(head_weight) + 1)

@@ -7,7 +7,7 @@ optimiser, never moves a network, writes a file or logs; the engine does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -43,36 +43,49 @@ class ScannedBatch(NamedTuple):
 
 @dataclass
 class StepContext:
-    """What a method may know and use at the start and end of a step.
-
-    ``model`` holds the weights of the step before until ``begin_step`` grows it. ``scan()`` runs it over this process's
-    share of the step's training images, whole and without augmentation; ``scan(windows)`` over so many fixed windows of
-    each instead, without those that training does not come to, not mirrored, and over those of a replay memory, whose
-    labels are all IGNORE. ``label_pixels``
-    (channels after the step,) counts the labels visible at this step, ``label_images`` (channels after the step,) the
-    images that show each of them, ``pixels`` all pixels that are not ignored. A method that assigns labels sets
-    ``assigned``. On a ``domain`` step no class is new and every class is labelled, so no pixel is unlabelled; nor is
-    one under the sequential setting, where all classes so far are labelled (``all_labelled``). A method that wants
-    fixed windows in training sets ``windows``, their number per image, and ``soft`` if it has soft labels of them:
-    every batch then comes with its own.
-    """
+    """What a method is told about a step; in ``begin_step`` it may set ``windows``, ``assigned`` and ``soft``."""
 
     step: int
     old_classes: int
+    """Channels before the step, background included."""
     classes: int
+    """Channels after the step, K."""
     background: bool
+    """Whether channel 0 is a background class."""
     unlabelled: int
+    """Label of unlabelled pixels: BACKGROUND or UNLABELLED."""
     seed: int
     model: Segmenter
+    """The network; it has the weights of the step before until ``begin_step`` grows its classifier."""
     label_pixels: Tensor
+    """Pixels of every label that is visible at this step, (K,)."""
     label_images: Tensor
+    """Images that show each of these labels, (K,)."""
     pixels: int
+    """All pixels of the step's images that are not ignored."""
     scan: Callable[..., Iterator[ScannedBatch]]
+    """``scan()`` runs ``model`` over this process's share of the step's training images, whole, without augmentation.
+
+    ``scan(windows)`` takes that many fixed windows of each image instead, not mirrored, and only those that training
+    will show; windows of a replay memory are included, with all labels IGNORE.
+    """
     domain: bool = False
+    """Whether this is a domain step: no class is new and no pixel is unlabelled."""
     all_labelled: bool = False
+    """Whether all classes so far are labelled, as in the sequential setting."""
+    earlier_steps: int = 0
+    """Steps that the model had learned before the first one here; random numbers count them."""
     windows: int = 0
-    assigned: AssignedLabels | None = field(default=None)
-    soft: SoftLabels | None = field(default=None)
+    """Fixed windows per image to train on, set by the method; 0: a new window at every visit."""
+    assigned: AssignedLabels | None = None
+    """Labels that the method has assigned to unlabelled pixels of whole images; batches contain them."""
+    soft: SoftLabels | None = None
+    """Soft labels of the fixed windows, set by the method; batches contain them."""
+
+    @property
+    def seed_step(self) -> int:
+        """The number of the step in random seeds."""
+        return self.earlier_steps + self.step
 
     @property
     def hides_classes(self) -> bool:
@@ -126,7 +139,7 @@ class Method(nn.Module):
         return False
 
     def scan_batch(self, scanned: ScannedBatch, context: StepContext) -> None:
-        """Process whole training images of the step and the old network's output for them."""
+        """Process a batch of whole training images or fixed windows with the old network's output for them."""
 
     def soft_label_bytes(self, images: int, visits: int, cells: int) -> int:
         """Return the bytes of the soft labels of a step.
@@ -151,7 +164,7 @@ class Method(nn.Module):
             means.gather()
         classifier = context.model.classifier
         if context.classes > context.old_classes:
-            with seeded(context.seed, "grow", context.step):
+            with seeded(context.seed, "grow", context.seed_step):
                 classifier.grow(context.classes - context.old_classes, context.model.mean.device)
         if means is not None:
             classifier.init_from_prototypes(

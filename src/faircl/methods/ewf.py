@@ -67,6 +67,9 @@ class EWF(Wrapper):
 
 @torch.no_grad()
 def fuse(state: dict[str, Tensor], old: dict[str, Tensor], alpha: float) -> None:
-    """Set state ← old + α·(state − old) in place, by name; equal values stay exactly equal."""
+    """Set state ← old + α·(state − old) in place, by name; equal values stay exactly equal.
+
+    ``old`` may lie on another device.
+    """
     for name, value in old.items():
-        state[name].copy_(torch.lerp(value, state[name], alpha))
+        state[name].copy_(torch.lerp(value.to(state[name].device), state[name], alpha))

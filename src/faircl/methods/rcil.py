@@ -121,7 +121,7 @@ class RCIL(MiB):
         super().begin_step(context)
         later = context.step > 0
         self._branches = TwoBranches(
-            context.model, self.conv_groups, frozen=later, seed=context.seed, step=context.step
+            context.model, self.conv_groups, frozen=later, seed=context.seed, step=context.seed_step
         )
         if later and self.config.branch == "kept":
             self._branches.load_second_state(

@@ -17,12 +17,10 @@ from faircl.errors import UserError
 from faircl.methods.base import Method
 from faircl.methods.state import MethodState, load_method_state, method_state
 from faircl.models.segmenter import Segmenter
-from faircl.runs.reading import read_json
+from faircl.runs.reading import MODEL_FILES, STEP_FILES, read_json
 from faircl.scenario import Scenario
 
 METHOD_FORMAT = 2
-MODEL_FILES = ("model.json", "model.safetensors")
-STEP_FILES = (*MODEL_FILES, "method.json", "method.safetensors")
 
 
 def save_step(path: Path, model: Segmenter, method: Method, scenario: Scenario, step: int) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from faircl.checksums import damaged_file
-from faircl.runs.checkpoint import STEP_FILES
 from faircl.runs.folder import RunFolder
 from faircl.runs.in_step import whole_in_step_checkpoints
+from faircl.runs.reading import STEP_FILES
 
 
 class ResumePoint(NamedTuple):

@@ -62,7 +62,8 @@ class Scenario:
     ``learned_at`` follows from the task also for joint training in one step, so that it can be compared on the same old
     and new classes. ``background_absent``: once all classes are learned, no pixel of a test image is background; it is
     then scored at no step, also where later classes are still labelled background. ``colours``: the data set's own, by
-    raw id, as "#rrggbb"; none if it has none. ``validation``: all validation images.
+    raw id, as "#rrggbb"; none if it has none. ``validation``: all validation images. ``earlier_steps``: steps that a
+    model has learned before its state became step 0 here; random numbers count them.
     """
 
     classes: Classes
@@ -76,6 +77,7 @@ class Scenario:
     background_absent: bool = False
     colours: tuple[str, ...] = ()
     validation: tuple[str, ...] = ()
+    earlier_steps: int = 0
 
     @property
     def background(self) -> bool:
@@ -103,6 +105,10 @@ class Scenario:
         if step < 0:
             return 0
         return int(self.background) + sum(len(s.classes) for s in self.steps[: step + 1])
+
+    def seed_step(self, step: int) -> int:
+        """Return the number of a step in random seeds: a class added to a model draws what a known step would."""
+        return self.earlier_steps + step
 
     def labelled(self, step: int) -> range:
         """Return the channels that a step labels, which may include background."""
@@ -154,6 +160,7 @@ class Scenario:
         # These are not part of the digest: they change no label, or follow from the rest and the identity of files.
         shares = [{"leaked": step.leaked, "hidden": step.hidden} for step in self.steps]
         others = {"shares": shares, "background_absent": self.background_absent, "colours": list(self.colours)}
+        others |= {"earlier_steps": self.earlier_steps} if self.earlier_steps else {}
         return body | others | {"sha256": _sha256(body)}
 
     @classmethod
@@ -183,6 +190,7 @@ class Scenario:
             background_absent=saved.get("background_absent", False),
             colours=tuple(saved.get("colours", ())),
             validation=tuple(saved.get("validation", ())),
+            earlier_steps=saved.get("earlier_steps", 0),
         )
 
     @property

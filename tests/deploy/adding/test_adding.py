@@ -86,6 +86,8 @@ def test_old_weights_are_those_of_the_run_and_ids_never_change(run, streets):
     old, kept = (load_file(path / "model.safetensors") for path in (first.step_path(1), second.step_path(0)))
     assert all(torch.equal(value, kept[name]) for name, value in old.items())
     assert second.load_scenario().steps[1].also_labelled == (1,)  # road, which these masks label too
+    earlier = [folder.load_scenario().earlier_steps for folder in (RunFolder(run), first, second)]
+    assert earlier == [0, 1, 2]  # steps 0 and 1 of the run, then van; random numbers go on counting
     memory = load_file(second.step_path(1) / "method.safetensors")["memory.filled"]
     assert len(memory) == 1 + len(OLD) + 2
 

@@ -145,6 +145,36 @@ def test_undo_restores_the_bytes(run):
     assert contents(run) == before
 
 
+@pytest.mark.parametrize("lost", ["steps/01/model.safetensors", "steps/01", "scenario.json", "metrics.jsonl"])
+def test_undo_goes_back_to_nothing_that_is_lost(run, cli, lost):
+    faircl.rename_classes(run, {"road": "street"})
+    path = run / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    before = contents(run)
+    result = cli("versions", "undo", run)
+    assert (result.code, result.out, len(result.err.strip().splitlines())) == (2, "", 1)
+    assert f"Version 1 of {run} is not undone, since version 0" in result.err
+    assert f"{path} is missing" in result.err
+    assert contents(run) == before
+
+
+def test_undo_goes_back_to_nothing_that_is_damaged(run):
+    for name in ("street", "way"):
+        faircl.rename_classes(run, {{"street": "road", "way": "street"}[name]: name})
+    weights = run / "versions/01/steps/00/model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    before = contents(run)
+    with pytest.raises(UserError, match=rf"version 1, which would then be in use, is not whole: {weights}"):
+        faircl.undo(run)
+    assert contents(run) == before
+    weights.write_bytes(whole)
+    (run / "versions/02/version.json").write_text("damaged")  # what is removed need not be whole
+    (run / "versions/02/steps/00/model.safetensors").unlink()
+    assert faircl.undo(run) == 2
+    assert faircl.load(run).names[ROAD] == "street"
+
+
 def test_a_copy_leaves_the_run_alone(run, tmp_path):
     before = contents(run)
     faircl.drop_classes(run, ["road"], out=tmp_path / "copy")

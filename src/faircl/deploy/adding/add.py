@@ -15,10 +15,10 @@ from faircl.checksums import sha256
 from faircl.config.run import RunConfig
 from faircl.data.label_index import index_labels
 from faircl.deploy.adding.added_step import Base, added_config, added_scenario, check_settings
-from faircl.deploy.adding.agreement import AGREEMENT, AgreementData, chosen_images, write_labels
+from faircl.deploy.adding.agreement import AgreementData, chosen_images, write_labels
 from faircl.deploy.adding.base_model import load_base
 from faircl.deploy.adding.new_images import NewImages, open_holdout, open_new_images, verify_sources
-from faircl.deploy.adding.request import REQUEST, Request
+from faircl.deploy.adding.request import Request
 from faircl.deploy.adding.verdict import compare_predictions, judge
 from faircl.deploy.matched_data import TEST, TRAIN, MatchedData, Source
 from faircl.deploy.scored_images import ScoredImages
@@ -33,10 +33,10 @@ from faircl.metrics.summary import nan_to_none
 from faircl.models.segmenter import Segmenter
 from faircl.parallel import launched_world_size
 from faircl.progress import Reporter
-from faircl.runs.checkpoint import STEP_FILES, check_whole, save_step
+from faircl.runs.checkpoint import check_whole, save_step
 from faircl.runs.folder import RunFolder
-from faircl.runs.reading import DATA
-from faircl.runs.versions import Version, VersionChain, copy_run
+from faircl.runs.reading import DATA, STEP_FILES
+from faircl.runs.versions import AGREEMENT, REQUEST, Version, VersionChain, copy_run
 from faircl.scenario import Splits
 from faircl.scenario.class_steps import file_identities
 from faircl.timed_lines import duration

@@ -1,6 +1,7 @@
 """The step that adds classes to a model: its scenario, its configuration and its plan.
 
-Seen from the model, all that it knows was learned at step 0, without images; the new classes are those of step 1.
+Seen from the model, all that it knows was learned at step 0, without images; the new classes are those of step 1. Its
+random numbers are those of the step that follows the model's last one, as in a run that knew the step beforehand.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ def added_scenario(
         pixels=(*(pixels[id] for id in known.learned), *(int(counts[id]) for id in matching.new)),
         labels_sha256=digest_labels(train, test),
         colours=_colours(base.scenario, matching),
+        earlier_steps=base.scenario.seed_step(base.step),
     )
     return with_shares(with_background_presence(scenario, test), train, test)
 

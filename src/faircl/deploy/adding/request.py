@@ -11,8 +11,7 @@ from typing import Any
 from faircl.errors import UserError, listed
 from faircl.files import write_text
 from faircl.runs.reading import read_json
-
-REQUEST = "request.json"
+from faircl.runs.versions import REQUEST
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ def edited_scenario(base: Base, edit: ClassEdit) -> Scenario:
         labels_sha256=scenario.labels_sha256,
         background_absent=scenario.background_absent,
         colours=scenario.colours,
+        earlier_steps=scenario.seed_step(base.step),
     )
 
 

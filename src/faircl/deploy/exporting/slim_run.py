@@ -15,9 +15,9 @@ from faircl.checksums import write_checksums
 from faircl.deploy.exporting.contract import Masks, Source
 from faircl.engine.evaluate import channels_to_class_ids, predict
 from faircl.engine.reevaluate import load_network
-from faircl.runs.checkpoint import STEP_FILES, check_whole
+from faircl.runs.checkpoint import check_whole
 from faircl.runs.folder import RunFolder
-from faircl.runs.reading import CONFIG, ENVIRONMENT, METRICS, SCENARIO, evaluations
+from faircl.runs.reading import CONFIG, ENVIRONMENT, METRICS, SCENARIO, STEP_FILES, evaluations
 
 
 def write_slim_run(source: Source, path: Path) -> None:

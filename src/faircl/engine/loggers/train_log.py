@@ -35,7 +35,7 @@ class TrainLog:
     def published(self, config: RunConfig, updates: Sequence[int], done: int, reporter: Reporter) -> Iterator[None]:
         """Send the records of the block to the services of ``train.loggers``, from the first process.
 
-        ``updates`` has the number of updates of every step, ``done`` how many of all these are behind.
+        ``updates`` has the number of updates of every step, ``done`` how many of all these were made before.
         """
         if not self.write:
             yield

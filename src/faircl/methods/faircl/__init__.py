@@ -1,4 +1,4 @@
-"""FairCL (NeurIPS 2023): its hyper-parameters, the method, and the measurement of Proposition 1."""
+"""FairCL (NeurIPS 2023): `method` has the losses and steps, `config` the hyper-parameters; the others are parts."""
 
 from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.method import FairCL, FairCLPaper

@@ -1,4 +1,4 @@
-"""L_class inside the segmentation loss: class weights or logit offsets, by its reading."""
+"""L_class in its four readings: class weights or logit offsets of L_seg, or a function of p̂."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from faircl.methods.faircl.config import FairCLConfig
 
 
 def weight_and_offset(config: FairCLConfig, share: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Return class weights and logit offsets (K,), None where the reading has none; share (K,) is p with sum one.
+    """Return the class weights and the logit offsets of L_seg, each (K,) or None; ``share`` is p (K,) with sum 1.
 
-    ``importance``: λ·(w_y − 1)·CE added to CE is CE weighted by 1 + λ·(w_y − 1).
-    ``adjust``: −λ·log(q/p) is added to the logits.
+    - ``importance``: CE + λ·(w_y − 1)·CE, a class weight of 1 + λ·(w_y − 1).
+    - ``adjust``: an offset of −λ·log(q/p), with q = 1/K.
+    - ``kl``, ``literal``: neither.
     """
     if config.lambda_class > 0 and config.fairness == "importance":
         return 1 + config.lambda_class * (importance_weights(share, config.gamma, config.clip) - 1), None
@@ -23,12 +24,12 @@ def weight_and_offset(config: FairCLConfig, share: Tensor) -> tuple[Tensor | Non
 
 
 def class_distance(config: FairCLConfig, histogram: Tensor) -> Tensor:
-    """Return L_class of a predicted distribution p̂ (K,), for the readings ``kl`` and ``literal``."""
+    """Return L_class of a predicted class distribution p̂ (K,), under ``kl`` and ``literal``."""
     return (kl_from_uniform if config.fairness == "kl" else literal_class_loss)(histogram)
 
 
 def predicted_term(config: FairCLConfig, logits: Tensor, targets: Tensor) -> Tensor:
-    """Return λ·L_class with p̂ of these pixels alone; 0 for the readings that act inside the segmentation loss."""
+    """Return λ·L_class with p̂ of these logits (B, K, H, W) alone, without momentum; 0 for readings inside L_seg."""
     if config.lambda_class > 0 and config.fairness in ("kl", "literal"):
         return config.lambda_class * class_distance(config, class_histogram(logits, targets != IGNORE))
     return logits.new_zeros(())

@@ -46,6 +46,13 @@ class FairCLConfig(MethodConfig):
     replay: int = Field(200, ge=1, description="features kept per class when its step ends, for prototype replay")
     replay_batch: int = Field(32, ge=1, description="features replayed per class and update")
     replay_power: float = Field(0.5, ge=0, description="exponent of a class's weight p^power in prototype replay")
+    average: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the network before a step in backbone and decoder after it; the classifier keeps what it "
+        "has learned",
+    )
     assign: Literal["prototype", "softmax"] = Field(
         "softmax", description="assign unlabelled pixels to the closest prototype (the paper) or by the classifier"
     )

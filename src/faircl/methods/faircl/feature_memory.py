@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from faircl.precision import at_least_float32
 from faircl.prototypes import PrototypeBank, in_turn
 
 
@@ -28,24 +29,25 @@ class FeatureMemory(nn.Module):
         self.register_buffer("filled", torch.zeros(0, dtype=torch.int64))
 
     def keep(self, bank: PrototypeBank) -> None:
-        """Keep features of the classes that moved at the step; the others stay as they are."""
+        """Store up to n features from the queue of every class that moved at the step; other classes do not change."""
         added = bank.classes - len(self.filled)
         self.features = F.pad(self.features, (0, 0, 0, 0, 0, added))
         self.filled = F.pad(self.filled, (0, added))
         filled = bank.filled[bank.moving]
         seen, filled = bank.moving[filled > 0], filled[filled > 0]
-        # Neighbours in a queue come from one batch: a long queue gives every so many of its features.
+        # Places ⌊k · max(filled, n) / n⌋, k < n, spread over the queue: neighbours in it come from the same batch.
         every = torch.arange(self.size, device=filled.device) * filled[:, None].clamp_min(self.size) // self.size
         limit = torch.finfo(self.features.dtype).max
-        kept = bank.queue[seen[:, None], every % filled[:, None]].clamp(-limit, limit)
+        # In float32: bfloat16 would round the limit up to a number that is infinite in float16.
+        kept = at_least_float32(bank.queue[seen[:, None], every % filled[:, None]]).clamp(-limit, limit)
         self.features[seen] = kept.to(self.features.dtype)
         self.filled[seen] = filled.clamp_max(self.size)
 
     def draw(self, bank: PrototypeBank, turn: int, count: int) -> tuple[Tensor, Tensor]:
         """Return features of all classes (K, count, D) and which of them are valid (K, count) bool.
 
-        Classes that move at this step give recent features of their queue, all others those that are kept. Features of
-        a class take turns from one call to the next.
+        Features of classes that move at this step come from their queues, those of all others from this memory. A class
+        of m features gives those at turn·count, …, turn·count + count − 1, modulo m.
         """
         added = bank.classes - len(self.filled)
         filled = F.pad(self.filled, (0, added))

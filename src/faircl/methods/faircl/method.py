@@ -6,6 +6,7 @@ L = L_seg + λ_replay·L_replay + λ_cluster·L_cluster + λ_class·L_class + λ
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +27,7 @@ from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
 from faircl.methods.faircl.step_labels import StepLabels
 from faircl.methods.faircl.unknown_cluster import UnknownCluster
+from faircl.methods.faircl.weight_average import WeightAverage
 from faircl.methods.feature_grid import to_stride, valid_pixels
 from faircl.models.segmenter import Segmenter, SegOutput
 from faircl.precision import at_least_float32
@@ -35,21 +37,21 @@ REFERENCE_WIDTH = 256  # the embedding width that the paper's margin of 10 was s
 
 
 class FairCL(Method):
-    """The paper's method; every reading of it is a hyper-parameter.
+    """The paper's method. Where its text can be read in several ways, a hyper-parameter selects the reading.
 
     To add a loss, give FairCLConfig a weight, write a function in faircl/losses that returns a scalar, and add their
     product to the terms in ``losses``. If it reads ``out.stages`` or ``old``, extend ``needs`` or ``needs_teacher``; if
-    the first step does not depend on its weight, name that in ``step0_key``. Do not keep ``out.embedding`` beyond an
-    update without a copy: a replayed network overwrites it.
+    its weight has no effect at the first step, list it in ``step0_key``. Copy ``out.embedding`` to keep it after an
+    update: under CUDA graphs the next forward pass overwrites its memory.
 
-    On domain steps no class is added and none is hidden: (1) prototypes move on slowly from their values, or stay as
-    anchors; without a background class there is no p_0 to move; (2) p is taken over all domains so far; (3) every pixel
-    has its label, so nothing is assigned and no teacher labels pixels.
+    A domain step adds no class, and every pixel has its label. Prototypes keep moving, with ``domain_momentum``, or
+    stay fixed (``domain_prototypes``); p is counted over all domains so far; no pixel is assigned a class.
 
-    State: the prototype bank, that of p_u with ``unknown_cluster``, the class distributions and the remembered
-    features; the step's ``protection`` (K,), its ``old_classes``, its ``unlabelled_label``, its ``updates`` so far,
-    whether it is a ``domain`` step and whether it ``hides_classes``. Soft labels are not part of it: they come with the
-    batches, and a resumed step makes them again.
+    State: the prototype bank, that of p_u with ``unknown_cluster``, the class distributions, the features for replay.
+    Of the current step: ``protection``, a logit offset (K,) or empty; ``old_classes``, the channels before it;
+    ``unlabelled_label``, BACKGROUND or UNLABELLED; ``updates`` so far; ``domain``, whether it is a domain step;
+    ``hides_classes``, whether unlabelled pixels may show old classes. Soft labels are not state: they come with the
+    batches, and a resumed step computes them again.
     """
 
     protection: Tensor
@@ -76,12 +78,13 @@ class FairCL(Method):
         self.memory = FeatureMemory(config.replay, width)
         self.old_classes, self.unlabelled_label, self.updates, self.domain = 0, UNLABELLED, 0, False
         self.hides_classes = False
+        self._average: WeightAverage | None = None
         self.register_buffer("protection", torch.zeros(0))
 
     def step0_key(self) -> dict[str, object]:
-        """Return all settings but those of unlabelled pixels, later steps and measures."""
+        """Return the settings that act at the first step: all but those of unlabelled pixels, replay and ``bound``."""
         later = {"unlabelled", "assign", "reject", "cap_assigned", "init", "domain_prototypes", "domain_momentum"}
-        later |= {"lambda_soft", "protect", "windows", "soft_classes"}
+        later |= {"lambda_soft", "protect", "windows", "soft_classes", "average"}
         later |= {"lambda_replay", "replay_batch", "replay_power", "bound"}
         key = self.config.model_dump(mode="json", exclude=later)
         return {"method": key, "bank": self.config.uses_prototypes(), "memory": self.config.lambda_replay > 0}
@@ -91,7 +94,7 @@ class FairCL(Method):
     def losses(self, batch: Batch, out: SegOutput, old: SegOutput | None, targets: Tensor) -> Terms:
         """Return the terms whose weight is not 0.
 
-        Two readings of L_class, ``importance`` and ``adjust``, act inside L_seg; the others are a term of their own.
+        L_class is a term of its own under ``fairness: kl`` and ``literal``; ``importance`` and ``adjust`` change L_seg.
         """
         c = self.config
         terms = {"seg": self._segmentation(batch, out, targets)}
@@ -106,16 +109,17 @@ class FairCL(Method):
         return terms
 
     def _segmentation(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
-        """L_seg, cross-entropy, together with the two readings of L_class that change it."""
+        """L_seg: cross-entropy with the class weights (K,) and logit offsets (K,) of L_class and ``protect``."""
         c = self.config
         weight, offset = weight_and_offset(c, self.distribution.normalised())
-        pixel_weight = None
-        if weight is not None and c.cap_assigned and self.hides_classes:
-            assigned = (batch.labels == self.unlabelled_label) & (targets != IGNORE)
-            over = weight.clamp_min(1)[targets.where(assigned, 0)]
-            pixel_weight = torch.where(assigned, 1 / over, 1.0)
         if len(self.protection) > 0:
             offset = self.protection if offset is None else offset + self.protection
+        pixel_weight = None
+        if weight is not None and c.cap_assigned and self.hides_classes:
+            # w_y · 1/max(w_y, 1) = min(w_y, 1) at assigned pixels.
+            assigned = (batch.labels == self.unlabelled_label) & (targets != IGNORE)
+            pixel_weight = torch.where(assigned, 1 / weight.clamp_min(1)[targets.where(assigned, 0)], 1.0)
+        # Under ``unbiased`` the probability of the background label is the sum over background and old classes.
         grouped = self.old_classes if c.unlabelled == "unbiased" and self.unlabelled_label != UNLABELLED else 0
         loss = self.cross_entropy(
             out.logits, targets, class_weight=weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
@@ -129,31 +133,32 @@ class FairCL(Method):
         return loss + predicted_term(self.config, logits, targets)
 
     def _has_soft_labels(self) -> bool:
+        """Whether batches of this step have soft labels."""
         return self.config.unlabelled == "soft" and self.hides_classes
 
     def _with_soft_labels(
         self, labelled: Tensor, batch: Batch, logits: Tensor, targets: Tensor, weight: Tensor | None
     ) -> Tensor:
-        r"""L_seg over labelled pixels, whose mean is given, and over unlabelled ones with their soft labels q.
+        r"""Add the cross-entropy with soft labels q at unlabelled pixels to ``labelled``, the mean at labelled ones.
 
-            L_seg = 1/N · ( Σ_{i labelled} w_{y_i} · CE_i  +  λ_soft · Σ_{j unlabelled} u_j · H(q_j, p_j) ),
+            L_seg = 1/N · ( Σ_{i labelled} w_{y_i} · CE_i  +  λ_soft · Σ_{j unlabelled} u_j · H(q_j, p_j) )
 
-        u_j = Σ_c q_jc · w_c, with q = 0 for new classes: by the labels of a step an unlabelled pixel is none of them.
-        The old network's q is compared with the network's own p: under ``adjust`` neither has the offset.
+        N counts both kinds of pixels, H(q, p) = −Σ_c q_c · log p_c and u_j = Σ_c q_jc · w_c. q is 0 for new classes:
+        the step labels all of their pixels. p is the softmax without the logit offsets of ``adjust`` and ``protect``.
         """
         classes, shares = self._soft_labels(batch)
         pixels = marked_pixels(batch.labels == self.unlabelled_label, (logits.shape[-2], logits.shape[-1]))
         soft = soft_cross_entropy_sum(logits, classes, shares, pixels, weight)
         valid, counted = (batch.labels != IGNORE).sum(), (targets != IGNORE).sum()
-        share = global_sum(counted) / global_sum(valid).clamp_min(1)
-        return labelled * share + self.config.lambda_soft * global_mean(soft, valid)
+        labelled_share = global_sum(counted) / global_sum(valid).clamp_min(1)
+        return labelled * labelled_share + self.config.lambda_soft * global_mean(soft, valid)
 
     def _soft_labels(self, batch: Batch) -> SoftTargets:
         assert batch.soft is not None, "begin_step makes soft labels for every later step"
         return batch.soft
 
     def _replay(self) -> Tensor:
-        """L_replay: the classifier on remembered features of old classes, and on recent ones of the step's classes."""
+        """L_replay: the classifier's loss on stored features of old classes and queued ones of this step's classes."""
         c = self.config
         features, valid = self.memory.draw(self.bank, self.updates, c.replay_batch)
         share = self.distribution.normalised().clamp_min(torch.finfo(self.distribution.share.dtype).tiny)
@@ -173,13 +178,13 @@ class FairCL(Method):
         return (self.bank.prototypes, self.bank.ready) if self.unknown is None else self.unknown.beside(self.bank)
 
     def _class(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
-        """L_class in the two readings of the predicted class distribution p̂; 0 for a batch without a valid pixel."""
+        """L_class of the predicted class distribution p̂, ``kl`` or ``literal``; 0 for a batch without a valid pixel."""
         counted = self._counted(batch, targets)
         histogram, seen = self.distribution.histogram(out.logits, counted, self.config.histogram_momentum)
         return class_distance(self.config, histogram) * seen
 
     def _counted(self, batch: Batch, targets: Tensor) -> Tensor:
-        """Return labels (B, H, W) that are IGNORE where p̂ does not count: pixels with a soft label do."""
+        """Return labels (B, H, W) that are IGNORE at pixels left out of p̂; pixels with a soft label are counted."""
         return batch.labels if self._has_soft_labels() else targets
 
     def _consistency(self, batch: Batch, out: SegOutput) -> Tensor:
@@ -191,26 +196,29 @@ class FairCL(Method):
     # Labels and features
 
     def targets(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
-        """Replace unlabelled pixels as ``unlabelled`` says; at the first step they are background."""
+        """Return labels (B, H, W) in which unlabelled pixels are treated as ``unlabelled`` says.
+
+        They keep their label under ``background`` and ``unbiased``, and at steps that hide no class; they are IGNORE
+        under ``soft``, ``paper`` and ``ignore``; they get one of the old classes under ``assigned`` (from the scan),
+        ``teacher`` (from the old network) and ``online`` (from the network itself).
+        """
         treatment = self.config.unlabelled
         if not self.hides_classes or treatment in ("background", "unbiased"):
             return super().targets(batch, out, old)
-        unlabelled = batch.labels == self.unlabelled_label  # the only label of unlabelled pixels at a step
+        unlabelled = batch.labels == self.unlabelled_label
         if treatment in ("soft", "paper", "ignore"):
             return batch.labels.masked_fill(unlabelled, IGNORE)
-        return torch.where(unlabelled, self._replacement(batch, out, old), batch.labels)
-
-    def _replacement(self, batch: Batch, out: SegOutput, old: SegOutput | None) -> Tensor:
-        """Return labels (B, H, W) for unlabelled pixels."""
-        if self.config.unlabelled == "assigned":
+        if treatment == "assigned":
             assert batch.assigned is not None, "begin_step assigns labels for every later step"
-            return batch.assigned
-        source = old if self.config.unlabelled == "teacher" else out
-        assert source is not None, "the engine runs the teacher that needs_teacher asks for"
-        return self._assignment(source, batch.labels.shape[-2:]).labels
+            given = batch.assigned
+        else:
+            source = old if treatment == "teacher" else out
+            assert source is not None, "the engine runs the teacher that needs_teacher asks for"
+            given = self._assignment(source, batch.labels.shape[-2:]).labels
+        return torch.where(unlabelled, given, batch.labels)
 
     def _assignment(self, output: SegOutput, size: torch.Size, doubt: bool = False) -> Assignment:
-        """Assign pixels to the old channels, p_0 included."""
+        """Assign every pixel of ``size`` (H, W) to p_0 or an old class, by classifier or closest prototype."""
         known = self.old_classes
         if self.config.assign == "softmax" and self.config.unlabelled != "paper":
             return assign_by_softmax(output.logits[:, :known], size, doubt=doubt)
@@ -221,9 +229,9 @@ class FairCL(Method):
     def _clustered(self, batch: Batch, out: SegOutput, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return features (B, D, h, w) and labels (B, h, w) at network stride, for L_cluster and the queues.
 
-        Under ``soft``, ``unbiased`` and ``paper`` the segmentation loss needs no label for an unlabelled pixel, but a
-        cluster does: the likeliest class of its soft label; one of p_0 and the old classes as ``assign`` says; the
-        closest of their prototypes. With ``unknown_cluster`` it may then be the cluster of unknown classes.
+        Three treatments leave unlabelled pixels without a class in ``targets``; here they get one: under ``soft`` the
+        likeliest class of the soft label, under ``unbiased`` and ``paper`` that of ``_assignment``. With
+        ``unknown_cluster`` some unlabelled pixels then change to the label K of the unknown cluster.
         """
         features = self.features_of(out)
         size, treatment = features.shape[-2:], self.config.unlabelled
@@ -245,12 +253,12 @@ class FairCL(Method):
     # Steps
 
     def needs_teacher(self, context: StepContext) -> bool:
-        """Ask for the old network under ``unlabelled: teacher``, where pixels are unlabelled, and for ``bound``."""
+        """Whether ``unlabelled: teacher`` or ``bound`` needs the old network at this step."""
         labels = context.hides_classes and self.config.unlabelled == "teacher"
         return labels or (context.step > 0 and self.config.bound)
 
     def needs_scan(self, context: StepContext) -> bool:
-        """Ask for a scan under ``unlabelled: soft`` and ``assigned``, where pixels are unlabelled."""
+        """Whether ``unlabelled: soft`` or ``assigned`` needs a scan by the old network at this step."""
         return context.hides_classes and self.config.unlabelled in ("soft", "assigned")
 
     def soft_label_bytes(self, images: int, visits: int, cells: int) -> int:
@@ -263,15 +271,14 @@ class FairCL(Method):
         self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
         self.updates, self.domain, self.hides_classes = 0, context.domain, context.hides_classes
         self._classify = context.model.classifier.classify
-        soft = self._has_soft_labels()
-        self._labels, context.windows = (
-            StepLabels(self.config, context, soft, self._assignment),
-            soft * self.config.windows,
-        )
-        super().begin_step(context)
+        averages = self.config.average > 0 and context.step > 0 and not context.domain
+        self._average = WeightAverage(context.model, self.config.average) if averages else None
+        self._labels = StepLabels(self.config, context, partial(self._assignment, doubt=self.config.reject > 0))
+        context.windows = self.config.windows if self._has_soft_labels() else 0
+        super().begin_step(context)  # runs the scan, which calls scan_batch, and grows the classifier
         label_pixels = context.label_pixels.double()
         if self.needs_scan(context):
-            # The step's own masks call old classes background too: count what is none of them.
+            # The masks of the step label old classes as background; the scan counts the background without them.
             background = self._labels.store()
             if context.unlabelled == BACKGROUND:
                 label_pixels[BACKGROUND] = background
@@ -279,7 +286,7 @@ class FairCL(Method):
         for bank in self._banks():
             if context.domain:
                 bank.begin_domain_step(self.config.domain_prototypes == "anchor", self.config.domain_momentum)
-            else:  # beside p_u the background is a class of the first step, frozen afterwards as all of them are
+            else:  # with an unknown cluster p_u, the background's prototype is frozen after step 0 like any other
                 bank.begin_step(context.classes, context.background and self.unknown is None)
         self.distribution.begin_step(context, label_pixels, self.needs_scan(context))
 
@@ -292,13 +299,16 @@ class FairCL(Method):
             self._labels.add(scanned)
 
     def end_step(self, context: StepContext) -> None:
-        """Keep features for replay; give every class with features a prototype."""
+        """Average the weights; store features of the step's classes for replay, finish prototypes, free the queues."""
+        if self._average is not None:
+            self._average.apply(context.model)
+            self._average = None
         if self.config.lambda_replay > 0:
             self.memory.keep(self.bank)
         for bank in self._banks():
             bank.finish_step()
         self.protection = self.protection.new_zeros(0)
-        context.soft = None  # gigabytes, perhaps
+        context.soft = None  # may hold gigabytes
 
     # After a backward pass
 
@@ -324,7 +334,7 @@ class FairCL(Method):
                 self.unknown.push_marked(features, labels.flatten(), self.bank, keys, self.config.quota)
 
     def after_update(self, iteration: int) -> None:
-        """Move the prototypes every M iterations."""
+        """Update the prototypes (Algorithm 1), which happens every M iterations."""
         self.updates = iteration
         if self.config.uses_prototypes():
             for bank in self._banks():
@@ -332,7 +342,7 @@ class FairCL(Method):
 
 
 class FairCLPaper(FairCL):
-    """FairCL with the paper's own terms, in the readings that work best; every printed form is a hyper-parameter."""
+    """FairCL with the terms of the paper only; its defaults are the readings that worked best."""
 
     Config = FairCLPaperConfig
     name = "faircl-paper"

@@ -8,23 +8,22 @@ from torch import Tensor
 from faircl.labels import BACKGROUND
 
 MOST_TAKEN = 0.95
-"""Largest share of an old class that counts as taken away; it bounds the offset at τ · log 0.05."""
+"""Upper bound of r_c; the offset is at least τ · log 0.05."""
 
 
 def protection(taken: Tensor, classes: int, strength: float, background: bool) -> Tensor:
-    r"""Return the offset that the logits of labelled pixels get in cross-entropy, (C,) for C old and new ``classes``.
+    r"""Return the offset that is added to the logits of labelled pixels in L_seg, (C,) for C old and new ``classes``.
 
-        offset_c = τ · log(1 − r_c) for an old class c, 0 for background and new classes,
+        offset_c = τ · log(1 − r_c) for an old class c, 0 for background and new classes
 
-    with τ the ``strength`` and r_c the share of class c, by the predictions of the model before the step, that the
-    step's labels take away (``taken``, (K,)).
+    τ is the ``strength``. r_c (``taken``, (K,)) is the part of class c, in probabilities of the model before the step
+    summed over pixels, that lies on pixels labelled as new classes.
 
-    A step that adds 'coat' has images of coats and hardly any of suits. The model before it calls many of those coats
-    'suit', and cross-entropy lowers the score of 'suit' wherever something looks like it, with no suit to raise it
-    again: the class is lost. With r_suit = 0.8 and τ = 3 its score enters the softmax of a coat's pixel e^4.8 times
-    smaller, and is lowered by that much less; what tells coats from suits has to come from the score of 'coat'. A class
-    that the new one does not resemble has r near 0, and is trained as ever. New classes come out of the background, by
-    the protocol: it is not protected.
+    Example: a step adds 'coat', and its images show hardly any suits. The old model predicts 'suit' at many pixels of
+    coats, where cross-entropy lowers the logit of 'suit'; no pixel labelled 'suit' raises it again, and the class is
+    forgotten. With r_suit = 0.8 and τ = 3 the offset is −4.8: 'suit' gets up to e^4.8 times less gradient at these
+    pixels, and the logit of 'coat' has to separate the two. A class that no new one resembles has r ≈ 0 and hardly any
+    offset. Background is not protected: the pixels of new classes were background before.
     """
     kept = 1 - taken.clamp_max(MOST_TAKEN)
     if background:

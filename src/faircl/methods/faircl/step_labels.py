@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,22 +17,18 @@ from faircl.methods.faircl.soft_labels import SoftLabelScan
 from faircl.models.segmenter import SegOutput
 
 
-class Assign(Protocol):
-    """Gives every pixel one of the old classes, with a doubt if asked for."""
-
-    def __call__(self, output: SegOutput, size: torch.Size, doubt: bool = False) -> Assignment:
-        """Return the classes at label size (H, W)."""
-        ...
-
-
 class StepLabels:
     """Labels of the unlabelled pixels of one step, from a scan by the model before it.
 
-    ``soft`` says which kind: soft labels of fixed windows, or a class for every pixel of whole images by ``assign``.
+    Under ``unlabelled: soft`` they are soft labels of fixed windows; otherwise ``assign`` maps the network's output for
+    whole images to one old class per pixel of the label size (H, W), with a doubt if ``reject`` is above 0.
     """
 
-    def __init__(self, config: FairCLConfig, context: StepContext, soft: bool, assign: Assign) -> None:
+    def __init__(
+        self, config: FairCLConfig, context: StepContext, assign: Callable[[SegOutput, torch.Size], Assignment]
+    ) -> None:
         self.config, self.context, self._assign = config, context, assign
+        soft = config.unlabelled == "soft" and context.hides_classes
         self.soft = SoftLabelScan(config.soft_classes, context.old_classes) if soft else None
         self._assigner = RejectingAssigner(context.old_classes, config.reject)
 
@@ -40,7 +36,7 @@ class StepLabels:
         """Add a batch of the scan."""
         unlabelled = scanned.labels == self.context.unlabelled
         if self.soft is None:
-            assignment = self._assign(scanned.output, scanned.labels.shape[-2:], doubt=self.config.reject > 0)
+            assignment = self._assign(scanned.output, scanned.labels.shape[-2:])
             self._assigner.add(scanned.ids, assignment, unlabelled)
             return
         assert scanned.windows is not None, "begin_step asks for fixed windows"
@@ -49,7 +45,7 @@ class StepLabels:
         self.soft.add(scanned.windows, scanned.output.logits[:, :old], unlabelled, new)
 
     def store(self) -> float:
-        """Give all labels to the step's context; return how many unlabelled pixels are background by them."""
+        """Set ``context.soft`` or ``context.assigned``; return the number of unlabelled pixels that are background."""
         if self.soft is None:
             self.context.assigned = AssignedLabels()
             return float(self._assigner.store(self.context.assigned)[BACKGROUND])
@@ -57,7 +53,7 @@ class StepLabels:
         return self.soft.background_share() * float(self.context.label_pixels[BACKGROUND])
 
     def protection(self) -> Tensor:
-        """Return the offset (K,) that protects old classes at labelled pixels; empty where there is none."""
+        """Return the offset (C,) of the logits at labelled pixels; empty without soft labels or with ``protect`` 0."""
         if self.soft is None or self.config.protect == 0:
             return torch.zeros(0)
         return protection(self.soft.taken(), self.context.classes, self.config.protect, self.context.background)

@@ -1,4 +1,4 @@
-"""The state of FairCL for a network whose classes something else has trained."""
+"""The state of FairCL for a network that was trained without it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from faircl.methods.faircl.method import FairCL
 
 
 def take_up(method: FairCL, features: Tensor, filled: Tensor, share: Tensor, pixels: int, background: bool) -> None:
-    """Give a fresh method the state that a first step leaves behind.
+    """Set the state of a new method to that after a first step with these features and this class distribution.
 
-    Shapes: features (K, n, D), of which ``filled`` (K,) are used of each class, n at most ``queue``; share (K,), the
-    class distribution p over so many ``pixels``.
+    Shapes: features (K, n, D), n ≤ ``queue``, of which the first ``filled`` (K,) of each class are used; share (K,),
+    the class distribution p, counted over ``pixels`` pixels.
     """
     method.old_classes, method.unlabelled_label = 0, BACKGROUND if background else UNLABELLED
     method.updates, method.domain, method.hides_classes = 0, False, False

@@ -1,4 +1,4 @@
-"""The unknown cluster: one prototype beside those of the classes, for unlabelled pixels of no class learned so far."""
+"""The unknown cluster: a prototype p_u for unlabelled pixels that belong to no class learned so far."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ class UnknownCluster(PrototypeBank):
 
             ŷ_i ← K  where  ℓ(f_i, p_{ŷ_i}) > min(Δ, ℓ(f_i, p_u))
 
-        ŷ_i is the class that an unlabelled pixel was given. The pixel is taken from it where p_u is closer, or where
-        the class's prototype is farther than Δ, the distance at which L_cluster keeps features of other classes. If
-        ŷ_i is the closest class, then all classes are that far. p_u is infinitely far until it has a value. A pixel
-        whose class has no prototype yet stays. One without a class (IGNORE) is unknown, unless it may show an old class
-        (``hides_classes``): then it stays out.
+        ŷ_i is the class of an unlabelled pixel in ``labels``: it changes to K where p_u is closer than p_{ŷ_i}, or
+        where p_{ŷ_i} is farther than the margin Δ of L_cluster. The distance to p_u is infinite until p_u has a value.
+        Pixels of a class without a prototype do not change. Pixels without a class (IGNORE) become K, except at steps
+        that hide classes (``hides_classes``), where they may show an old class and stay IGNORE.
 
         Shapes: features (B, D, h, w); labels (B, h, w) int64 with IGNORE; unlabelled (B, h, w) bool.
         """
