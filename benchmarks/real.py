@@ -5,10 +5,10 @@
     python benchmarks/real.py report --out runs/real --camvid data/camvid --ccp data/ccp --images test
 
 The first form trains the rows of a plan (``real_runs/plan.py`` has its form), every run evaluated on its validation
-images, and appends a line per finished run to results.jsonl. Runs with the same first step share it. After
-``--minutes`` it stops what is running; the same command continues, and skips what is finished. A failed run is logged
-in failed.log; the others go on. Settings are part of a run's name, the source is not: use another ``--out`` after
-changing it.
+images, or on the test images where the plan says so, and appends a line per finished run to results.jsonl. Runs with
+the same first step share it. After ``--minutes`` it stops what is running; the same command continues, and skips what
+is finished. A failed run is logged in failed.log; the others go on. Settings are part of a run's name, the source is
+not: use another ``--out`` after changing it.
 
 ``report`` prints tables from results.jsonl. With ``--images test`` it evaluates the rows that validation has chosen on
 the test images first, once: they are kept in test.jsonl. ``--page`` writes the tables into a page of the documentation.
@@ -23,10 +23,10 @@ import sys
 import time
 from pathlib import Path
 
-from real_runs.plan import Place, read_plan
+from real_runs.plan import Place
 from real_runs.report import report
 from real_runs.runner import Runner
-from real_runs.workload import longest_first
+from real_runs.workload import read_plans
 
 from faircl.errors import UserError
 
@@ -47,9 +47,9 @@ def _train(words: list[str]) -> int:
     options = parser.parse_args(words)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # running jobs are ended, too
     end = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
-    if options.plan is None:
+    if not options.plan:
         raise UserError("There is no plan to train; name one with --plan FILE.")
-    jobs = longest_first(read_plan(options.plan, Place(_roots(options), options.weights)))
+    jobs = read_plans(options.plan, Place(_roots(options), options.weights))
     runner = Runner(jobs, options.out, options.jobs, lambda: time.monotonic() > end, _say, options.commit)
     return 0 if runner.run() else 1
 
@@ -61,8 +61,8 @@ def _report(words: list[str]) -> int:
     parser.add_argument("--page", type=Path, help="Markdown file to write the tables into, between its two marks")
     options = parser.parse_args(words)
     roots, runs = _roots(options), None
-    if options.plan is not None:
-        runs = {job.name for job in read_plan(options.plan, Place(roots, options.weights))}
+    if options.plan:
+        runs = {job.name for job in read_plans(options.plan, Place(roots, options.weights))}
     report(options.out, options.images, roots, options.labels, options.jobs, options.page, runs)
     return 0
 
@@ -73,7 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--camvid", type=Path, help="folder of CamVid")
     parser.add_argument("--ccp", type=Path, help="folder of Clothing Co-Parsing")
     parser.add_argument("--weights", type=Path, help="ImageNet weights of MobileNetV2; none: random ones")
-    parser.add_argument("--plan", type=Path, help="rows to train, or to report; a report has all by default")
+    parser.add_argument(
+        "--plan",
+        type=Path,
+        action="append",
+        default=[],
+        help="rows to train, or to report (by default all); of several plans the rows of the first come first",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     return parser
 

@@ -2,6 +2,7 @@
 
 seeds: [0, 1, 2]                       # of every row that has none of its own
 benchmarks: [camvid-6-5, ccp-16-10]    # likewise: recipes, or YAML files
+images: validation                     # what runs are evaluated on; test only for rows that were chosen before
 settings: [train.log_every=50]         # of all rows, before their own
 rows:
   - label: faircl
@@ -35,12 +36,12 @@ from faircl.config.run import RunConfig, resolve
 from faircl.config.yaml_text import read_yaml
 from faircl.errors import UserError
 
+Images = Literal["validation", "test"]
 Role = Literal["ours", "baseline", "bound", "ablation"]
 """The method in question, what it is compared with, what it cannot pass or must pass, and changes of it."""
 
-_PLAN = {"seeds", "benchmarks", "settings", "rows"}
+_PLAN = {"seeds", "benchmarks", "images", "settings", "rows"}
 _ROW = {"label", "family", "role", "seeds", "benchmarks", "settings"}
-_ALWAYS = ("eval.images=validation",)
 
 
 @dataclass(frozen=True)
@@ -114,12 +115,15 @@ def _row_jobs(row: Any, number: int, plan: Mapping[str, Any], path: Path, place:
     role = row.get("role", "baseline")
     if role not in get_args(Role):
         raise UserError(f"The role of {where} is {role!r}; expected one of: {', '.join(get_args(Role))}.")
+    images = plan.get("images", "validation")
+    if images not in get_args(Images):
+        raise UserError(f"The images of {path} are {images!r}; expected one of: {', '.join(get_args(Images))}.")
     shared, settings = tuple(plan.get("settings", ())), tuple(row.get("settings", ()))
     found = []
     for recipe in _listed(row, plan, "benchmarks", where):
         tree = recipe_tree(recipe)
         for seed in _listed(row, plan, "seeds", where):
-            overrides = (*place.settings(recipe), *shared, *settings, *_ALWAYS, f"seed={seed}")
+            overrides = (*place.settings(recipe), *shared, *settings, f"eval.images={images}", f"seed={seed}")
             config = resolve(tree, overrides)
             if getattr(config.data, "root", "") is None:
                 raise UserError(f"The folder of {recipe}'s data is not given; add --{recipe.partition('-')[0]} FOLDER.")

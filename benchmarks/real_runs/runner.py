@@ -124,8 +124,8 @@ class Runner:
             if code == 0:
                 result = run_result(job, self.folder(job), self.given_commit)
                 self.results.append(result)
-                last = result["steps"][-1]
-                self.say(f"{name} ends: validation mIoU {last['all']:.1f} after {result['seconds']:.0f} s of training")
+                found = f"{result['images']} mIoU {result['steps'][-1]['all']:.1f}"
+                self.say(f"{name} ends: {found} after {result['seconds']:.0f} s of training")
             else:
                 self.failed.add(name)
                 self._report_failure(job, code)

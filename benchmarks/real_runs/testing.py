@@ -9,17 +9,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from faircl.errors import UserError
-from real_runs.results import Result, Results, evaluated
+from real_runs.results import Result, Results, evaluated, only
 from real_runs.workers import Command, Workers
 
 POLL_SECONDS = 0.1
 
 
 def on_test_images(out: Path, chosen: Sequence[Result], roots: Mapping[str, Path], jobs: int) -> list[Result]:
-    """Return the chosen runs with their evaluations on the test images; those not in test.jsonl are made now."""
+    """Return the chosen runs with their evaluations on the test images.
+
+    Those that were trained with them have them already; of the others, those not in test.jsonl are made now.
+    """
     kept = Results(out / "test.jsonl")
     known = kept.runs()
-    waiting = [result for result in chosen if result["run"] not in known]
+    with_tests = only(chosen, images="test")
+    waiting = [result for result in chosen if result["run"] not in known and result not in with_tests]
     running: list[tuple[Result, Path, Command]] = []
     with Workers() as workers, TemporaryDirectory() as place:
         while waiting or running:
@@ -33,8 +37,8 @@ def on_test_images(out: Path, chosen: Sequence[Result], roots: Mapping[str, Path
             for result, printed, _ in (ended := [one for one in running if one[2].poll() is not None]):
                 kept.append(_tested(result, printed))
             running = [one for one in running if one not in ended]
-    wanted = {result["run"] for result in chosen}
-    return [result for result in kept.read() if result["run"] in wanted]
+    tested = {result["run"]: result for result in (*kept.read(), *with_tests)}
+    return [tested[result["run"]] for result in chosen]
 
 
 def _arguments(out: Path, roots: Mapping[str, Path], result: Result) -> list[str]:

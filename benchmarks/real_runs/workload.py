@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 from faircl.config.run import parse_data
 from faircl.progress import SilentReporter
 from faircl.registry import is_joint
 from faircl.scenario import make_scenario
-from real_runs.plan import Job
+from real_runs.plan import Job, Place, read_plan
+
+
+def read_plans(paths: Sequence[Path], place: Place) -> list[Job]:
+    """Return the jobs of several plans, those of the first plan first, of each the longest; a run of two plans once."""
+    jobs = (job for path in paths for job in longest_first(read_plan(path, place)))
+    return list({job.name: job for job in jobs}.values())
 
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:
