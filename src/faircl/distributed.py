@@ -31,6 +31,8 @@ TIMEOUT = timedelta(hours=2)
 """Timeout of collectives; the others wait while rank 0 reads a large data set or writes a report."""
 FAILURE_WAIT = 3.0
 """Seconds that a failing process waits for the errors of the others."""
+THREADS_WAIT = 0.2
+"""Seconds that gloo's threads get to free the tensors of the last collectives before the interpreter ends."""
 
 _TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _store: Any = None  # key-value store of the rendezvous; it still works after a collective has failed
@@ -76,6 +78,9 @@ def destroy_process_group() -> None:
     global _store
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+        # DDP keeps gloo's threads running. To free a tensor they need the interpreter's lock, which a sleep releases; a
+        # thread that still waits for it when the interpreter ends aborts the process, after all work was done.
+        time.sleep(THREADS_WAIT)
     _store = None
 
 
