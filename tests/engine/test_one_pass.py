@@ -7,6 +7,7 @@ import torch
 
 from faircl.engine.step_updates import StepUpdates
 from faircl.engine.trainer import Trainer
+from faircl.methods.faircl import weight_average
 from faircl.models.segmenter import Segmenter
 
 
@@ -16,8 +17,8 @@ def parameters():
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Count passes, networks and copies of a parameter in the second step's updates, and windows seen before them."""
-    seen = {"scan": 0, "passes": 0, "updates": 0, "networks": set(), "copies": set()}
+    """Count passes, networks and copies of a parameter in the second step's updates, and windows seen outside them."""
+    seen = {"scan": 0, "training": set(), "passes": 0, "updates": 0, "networks": set(), "copies": set()}
     inside = []
     before = parameters()  # of networks that other tests have left; held, so that no other object takes their place
     others = {id(one) for one in before}
@@ -29,6 +30,7 @@ def watched(monkeypatch):
             seen["networks"].add(id(self))
         elif inside == [1]:
             seen["scan"] += len(image)
+            seen["training"].add(self.training)
         return forward(self, image, attentions)
 
     def updated(self, measure=False):
@@ -69,6 +71,15 @@ def test_one_pass_per_update_and_no_second_network(method, epochs, scanned, watc
     assert watched["passes"] == watched["updates"]
     assert len(watched["networks"]) == 1
     assert watched["scan"] == scanned
+    assert watched["copies"] == {1}
+
+
+def test_averaging_judges_on_a_few_windows_in_evaluation_mode(watched, tiny_train, tmp_path, monkeypatch):
+    monkeypatch.setattr(weight_average, "JUDGED", 10)  # every third one of 24
+    tiny_train(tmp_path / "run", "method={name: faircl, windows: 3, average: 0.5}", "train.later_epochs=4")
+    assert watched["scan"] - 3 * 24 in (2 * 8, 3 * 8)  # before averaging, and with one or two shares
+    assert watched["training"] == {False}
+    assert watched["passes"] == watched["updates"] == 12
     assert watched["copies"] == {1}
 
 

@@ -47,7 +47,7 @@ class World:
         return self.truth.where(visible, self.unlabelled).masked_fill(self.void, IGNORE)
 
     def context(self, step, model):
-        def scan(windows=0):
+        def scan(windows=0, most=None):
             # A fixed window is the whole image, so that all windows of an image are alike.
             for turn in range(max(windows, 1)):
                 for k in range(0, IMAGES, 2):

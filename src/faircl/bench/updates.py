@@ -167,8 +167,10 @@ def run_step(
     return UpdateCost(seconds, peak, 1 if teacher is None else 2, teacher_size + state_size)
 
 
-def _scan(fabric: Fabric, model: Segmenter, batches: Sequence[Batch], windows: int = 0) -> Iterator[ScannedBatch]:
-    """Scan the batches as fixed windows; there are no whole images."""
+def _scan(
+    fabric: Fabric, model: Segmenter, batches: Sequence[Batch], windows: int = 0, _most: int | None = None
+) -> Iterator[ScannedBatch]:
+    """Scan the batches as fixed windows; there are no whole images, and always all windows."""
     for batch in batches if windows > 0 else ():
         assert batch.windows is not None, "random batches have fixed windows"
         output = forward_without_grad(fabric, model, batch.image)

@@ -10,7 +10,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from faircl.acceleration import fused
+from faircl.acceleration.evaluation import evaluation_mode
 from faircl.distributed import rank_slice, world_size
 from faircl.engine.plan import Plan
 from faircl.engine.update import forward_without_grad
@@ -126,7 +126,7 @@ def step_context(
 
 @dataclass(frozen=True)
 class Scan:
-    """Runs a model, with its weights at the time of the call, over this process's share of a step's images."""
+    """Runs a model, in evaluation mode and with its weights at the time of the call, over this process's images."""
 
     plan: Plan
     step: int
@@ -135,18 +135,23 @@ class Scan:
     fabric: Fabric
     inputs: StepInputs
 
-    def __call__(self, windows: int = 0) -> Iterator[ScannedBatch]:
-        """Yield whole images, or with ``windows`` those of so many fixed windows of every image that are trained on."""
-        return self._windows(windows) if windows > 0 else self._images()
+    def __call__(self, windows: int = 0, most: int | None = None) -> Iterator[ScannedBatch]:
+        """Yield whole images, or with ``windows`` those of so many fixed windows of every image that are trained on.
 
-    def _windows(self, windows: int) -> Iterator[ScannedBatch]:
+        Of windows no more than ``most``, evenly spaced.
+        """
+        return self._windows(windows, most) if windows > 0 else self._images()
+
+    def _windows(self, windows: int, most: int | None) -> Iterator[ScannedBatch]:
         plan, step = self.plan, self.step
         dataset = step_dataset(plan, step, self.method, windows=windows)
         dataset = replace(dataset, augmentation=replace(dataset.augmentation, flip=False, jitter=0.0))
         visits = dataset.first_visits(step_order(plan, step).whole_batches())
+        if most is not None:
+            visits = visits[:: max(math.ceil(len(visits) / most), 1)]
         order = ListedBatches(visits, SCANNED_BATCHES * max(plan.config.train.batch // world_size(), 1))
         own, batches = len(plan.scenario.steps[step].images), self.inputs.batches(dataset, order)
-        with fused(self.model), self.inputs.reporter.task(f"step {step} scan", len(order.pairs)) as task:
+        with evaluation_mode(self.model), self.inputs.reporter.task(f"step {step} scan", len(order.pairs)) as task:
             for visited, batch in zip(order, batches, strict=True):
                 assert batch.windows is not None, "the dataset has fixed windows"
                 ids = [dataset.images[index] for _, index in visited]
@@ -164,7 +169,7 @@ class Scan:
         table, tables = plan.scenario.train_table(step), plan.memories[step].tables(plan.scenario, step)
         whole = WholeImages(plan.data, plan.splits.train, images, table, tables=tables)
         reporter = self.inputs.reporter
-        with fused(self.model), reporter.task(f"step {step} scan", len(images)) as task:
+        with evaluation_mode(self.model), reporter.task(f"step {step} scan", len(images)) as task:
             for group in same_size_batches(whole, plan.config.eval.batch, plan.config.train.workers, reporter):
                 image = torch.stack([item.image for item in group]).to(device)
                 labels = torch.stack([item.labels for item in group]).to(device).long()

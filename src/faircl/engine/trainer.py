@@ -214,7 +214,7 @@ class Trainer:
             on_rank_zero(lambda: write_results(self.folder, self.folder.records()))
 
     def train_step(self, step: int, resumed: InStepState | None = None) -> dict[str, float]:
-        """Train one step; return the seconds of preparation and of training, and the images per second."""
+        """Train one step; return the seconds of training, of what precedes and follows it, and images per second."""
         inputs = StepInputs(self.config.train, self.fabric.device, self.reporter)
         context = step_context(self.plan, step, self.model, self.method, self.fabric, inputs)
         teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if self.method.needs_teacher(context) else None
@@ -229,7 +229,9 @@ class Trainer:
         done, seconds = self._run_updates(context, inputs, teacher, resumed)
         gc.collect()  # frees DDP's hooks on the weights before the next step adds its own
         broadcast_buffers(self.model)
+        started = time.monotonic()
         self.method.end_step(context)
+        preparation += time.monotonic() - started
         images = done * self.config.optim.accumulate * self.config.train.batch
         return {"preparation_seconds": preparation, "seconds": seconds, "images_per_second": images / seconds}
 

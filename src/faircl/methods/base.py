@@ -64,10 +64,12 @@ class StepContext:
     pixels: int
     """All pixels of the step's images that are not ignored."""
     scan: Callable[..., Iterator[ScannedBatch]]
-    """``scan()`` runs ``model`` over this process's share of the step's training images, whole, without augmentation.
+    """``scan()`` runs ``model`` over this process's share of the step's training images, whole, without augmentation,
+    in evaluation mode and with its weights at the time of the call.
 
     ``scan(windows)`` takes that many fixed windows of each image instead, not mirrored, and only those that training
-    will show; windows of a replay memory are included, with all labels IGNORE.
+    will show; windows of a replay memory are included, with all labels IGNORE. ``scan(windows, most)`` takes ``most``
+    of them at most, evenly spaced, over all processes.
     """
     domain: bool = False
     """Whether this is a domain step: no class is new and no pixel is unlabelled."""

@@ -50,8 +50,8 @@ class FairCLConfig(MethodConfig):
         0.0,
         ge=0,
         lt=1,
-        description="share of the network before a step in backbone and decoder after it; the classifier keeps what it "
-        "has learned",
+        description="share of the network before a step that backbone and decoder keep after it; half of it, or "
+        "nothing, where new classes would pay for it",
     )
     assign: Literal["prototype", "softmax"] = Field(
         "softmax", description="assign unlabelled pixels to the closest prototype (the paper) or by the classifier"
