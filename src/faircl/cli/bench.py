@@ -67,7 +67,7 @@ def step(
     form: Format = "terminal",
     as_json: Json = False,
 ) -> None:
-    """Time an update by plain cross-entropy and by FairCL (assigned labels, all terms): milliseconds and peak memory.
+    """Time an update by plain cross-entropy and by FairCL, the default: milliseconds and peak memory.
 
     Images are random and already on the device; data loading is not included. Without --model: DeepLabV3 and SegFormer
     at the paper's size, which needs a GPU of 40 GB.
