@@ -1,5 +1,9 @@
 """The door of prediction: the network's own results, whatever happens to the network in between."""
 
+import copy
+import pickle
+import threading
+
 import pytest
 import torch
 from network_tester import images, lively
@@ -102,3 +106,20 @@ def test_hooks_are_called_with_the_networks_own_modules(network):
     seen.clear()
     fast(batch)
     assert seen == []
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_it_can_be_copied_and_sent_to_another_process(network, copied):
+    fast, batch = InferenceNetwork(network, prepare=True), images()
+    logits = fast(batch)[0]
+    other = copied(fast)
+    assert torch.equal(other(batch)[0], logits)
+    assert other.prepares
+    assert other.network is not network
+
+
+def test_a_network_that_cannot_be_copied_runs_as_it_is(network):
+    network.guard = threading.Lock()
+    fast, batch = InferenceNetwork(network, prepare=True), images()
+    for _ in range(2):
+        assert torch.equal(fast(batch)[0], expected(network, batch).logits)

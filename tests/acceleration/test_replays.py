@@ -1,6 +1,7 @@
 """Which batches are recorded and replayed, by a fake recorder on a CPU; on a GPU equality with the eager network."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="records CUDA 
 class Fake:
     """A recorder whose replays write to one tensor, as those of a graph do; says what it recorded and replayed."""
 
-    def __init__(self, fails=()):
-        self.recorded, self.replayed, self.fails = [], [], fails
+    def __init__(self, fails=(), seconds=0.0):
+        self.recorded, self.replayed, self.fails, self.seconds = [], [], fails, seconds
 
     def __call__(self, forward, batch):
         self.recorded.append(len(batch))
@@ -30,6 +31,7 @@ class Fake:
             self.replayed.append(len(batch))
             for output, value in zip(outputs, forward(batch), strict=True):
                 output.copy_(value)
+            time.sleep(self.seconds)
             return outputs
 
         return replay
@@ -144,10 +146,10 @@ def test_recordings_give_their_memory_to_a_batch_that_needs_it(monkeypatch):
 
 
 def test_threads_do_not_mix_their_batches():
-    run, wrong = Replays(double, Fake()), []
+    run, wrong = Replays(double, Fake(seconds=0.005)), []
 
     def work(value):
-        for _ in range(50):
+        for _ in range(10):
             if not torch.equal(run(batch(2, value), 1)[0], batch(2, 2 * value)):
                 wrong.append(value)
 

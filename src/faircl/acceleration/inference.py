@@ -19,8 +19,9 @@ class InferenceNetwork:
     """Logits and embeddings of a network in evaluation mode, as fast as they can be had; equal up to rounding.
 
     The network itself does not change. On a GPU, or with ``prepare``, a copy is made by the first batch, and made anew
-    when the network has changed. On a CPU, where a copy gains nothing, the network runs as it is; so does one with
-    hooks, since its copy would not call them for the network's own modules.
+    when the network has changed; not noticed is what is written through ``.data``. On a CPU, where a copy gains
+    nothing, the network runs as it is; so does one that cannot be copied, and one with hooks, since its copy would not
+    call them for the network's own modules.
     """
 
     def __init__(self, network: Segmenter, prepare: bool | None = None) -> None:
@@ -30,6 +31,10 @@ class InferenceNetwork:
         self._seen = _State(network)
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle or copy the network alone: recordings belong to a process, and the copy is made anew."""
+        return InferenceNetwork, (self.network, self.prepares)
+
     @torch.no_grad()
     def __call__(self, images: Tensor, half: bool = False, embedding: bool = False) -> Outputs:
         """Return logits (B, C, h, w) of images (B, 3, H, W) in [0, 1], and embeddings (B, D, h, w) if asked for.
@@ -37,12 +42,19 @@ class InferenceNetwork:
         ``half``: under float16 autocast. The outputs are the caller's: no later batch overwrites them.
         """
         wanted = 2 if embedding else 1
-        if self.prepares and not (state := _State(self.network)).hooked:
-            return self._prepared(half, state)(images, wanted)
+        if self.prepares and not (state := _State(self.network)).hooked and (run := self._prepared(half, state)):
+            return run(images, wanted)
         with evaluation_mode(self.network):
             return _forward(self.network, half, images)[:wanted]
 
-    def _prepared(self, half: bool, state: _State) -> Replays:
+    def drop(self) -> bool:
+        """Free the memory of all recordings and record nothing any more; whether there were any."""
+        with self._lock:
+            dropped = [one.drop() for one in self._passes.values()]
+        return any(dropped)
+
+    def _prepared(self, half: bool, state: _State) -> Replays | None:
+        """Return the passes of a prepared copy; None if the network cannot be copied."""
         with self._lock:
             if not state.same(self._seen):
                 for one in self._passes.values():
@@ -50,6 +62,9 @@ class InferenceNetwork:
                 self._passes, self._seen = {}, state
             if half not in self._passes:
                 copied = prepared(self.network, half)
+                if copied is None:
+                    self.prepares = False
+                    return None
                 recorder = CudaRecorder(copied) if copied.mean.is_cuda else None
                 self._passes[half] = Replays(partial(_forward, copied, half), recorder)
             return self._passes[half]

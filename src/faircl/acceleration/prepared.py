@@ -30,13 +30,16 @@ network itself in float16; a wrong copy errs by the order of one."""
 
 
 @torch.no_grad()
-def prepared(network: Segmenter, half: bool) -> Segmenter:
+def prepared(network: Segmenter, half: bool) -> Segmenter | None:
     """Return a copy for evaluation, with fused modules on a GPU; the network itself does not change.
 
-    A copy whose results differ on a random image, or that fails, is replaced by one without the preparations.
-    ``half``: the copy is called under float16 autocast.
+    A copy whose results differ on a random image, or that fails, is replaced by one without the preparations; None if
+    the network cannot be copied. ``half``: the copy is called under float16 autocast.
     """
-    plain = _shared_copy(network)
+    try:
+        plain = _shared_copy(network)
+    except Exception:  # it holds a lock, for example, or a tensor with a gradient
+        return None
     try:
         copied = _improved(plain, half)
     except Exception:  # networks of others may fail in any way; then they run as they are

@@ -34,6 +34,8 @@ TOLERANCE = 2e-2
 precision by up to a few thousandths. A wrong recording errs by the order of one."""
 MAX_PIXELS = 2**23
 """Largest batch that is recorded, in pixels of all images: memory of recordings stays allocated."""
+_ONE_AT_A_TIME = Lock()
+"""Held while a pass is recorded: what marks a recording is of the whole process."""
 
 Outputs = tuple[Tensor, ...]
 Forward = Callable[[Tensor], Outputs]
@@ -103,6 +105,9 @@ class CudaRecorder:
 
     They are recorded on a stream of their own: cuBLAS keeps a workspace for every stream, which comes from the pool of
     the first recording there. On a stream shared with recorded training it could be freed with that recording.
+
+    Whether a pass waits for the GPU, which cannot be recorded, is tested by a mode of torch that is of the whole
+    process: another thread that waits for the GPU at that moment gets a RuntimeError.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -114,13 +119,13 @@ class CudaRecorder:
         fixed = images.clone()
         try:
             if not self._where:
-                # Other threads may allocate memory or wait for the GPU meanwhile, for example with another network.
+                # Other threads may allocate memory meanwhile, for example with another network.
                 self._where = {
                     "pool": torch.cuda.graph_pool_handle(),
                     "stream": torch.cuda.Stream(images.device),  # type: ignore[no-untyped-call]
                     "capture_error_mode": "thread_local",
                 }
-            with recording(), _fastest_convolutions():
+            with _ONE_AT_A_TIME, recording(), _fastest_convolutions():
                 if recording_problem(forward, fixed):
                     return None
                 run = record_forward(forward, fixed, **self._where)

@@ -138,7 +138,7 @@ class Scan:
     def __call__(self, windows: int = 0, most: int | None = None) -> Iterator[ScannedBatch]:
         """Yield whole images, or with ``windows`` those of so many fixed windows of every image that are trained on.
 
-        Of windows no more than ``most``, evenly spaced.
+        With ``most``, so many of the windows of the step's own images at most, evenly spaced.
         """
         return self._windows(windows, most) if windows > 0 else self._images()
 
@@ -147,10 +147,12 @@ class Scan:
         dataset = step_dataset(plan, step, self.method, windows=windows)
         dataset = replace(dataset, augmentation=replace(dataset.augmentation, flip=False, jitter=0.0))
         visits = dataset.first_visits(step_order(plan, step).whole_batches())
+        own = len(plan.scenario.steps[step].images)
         if most is not None:
-            visits = visits[:: max(math.ceil(len(visits) / most), 1)]
+            visits = [visit for visit in visits if visit[1] < own]
+            visits = [visits[k * len(visits) // most] for k in range(most)] if len(visits) > most else visits
         order = ListedBatches(visits, SCANNED_BATCHES * max(plan.config.train.batch // world_size(), 1))
-        own, batches = len(plan.scenario.steps[step].images), self.inputs.batches(dataset, order)
+        batches = self.inputs.batches(dataset, order)
         with evaluation_mode(self.model), self.inputs.reporter.task(f"step {step} scan", len(order.pairs)) as task:
             for visited, batch in zip(order, batches, strict=True):
                 assert batch.windows is not None, "the dataset has fixed windows"

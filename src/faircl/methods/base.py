@@ -69,7 +69,7 @@ class StepContext:
 
     ``scan(windows)`` takes that many fixed windows of each image instead, not mirrored, and only those that training
     will show; windows of a replay memory are included, with all labels IGNORE. ``scan(windows, most)`` takes ``most``
-    of them at most, evenly spaced, over all processes.
+    at most, evenly spaced, for all processes together, and none of a replay memory.
     """
     domain: bool = False
     """Whether this is a domain step: no class is new and no pixel is unlabelled."""

@@ -253,7 +253,8 @@ def _is_before_begin(folder: Path) -> bool:
     """Whether a folder has nothing but what is written before a version begins: a killed process left it."""
     if not folder.is_dir():
         return False
-    return all(name in (AGREEMENT, REQUEST) or name.startswith(".") for name in os.listdir(folder))
+    others = (path for path in folder.iterdir() if path.name != AGREEMENT)
+    return all((path.name == REQUEST or path.name.startswith(".")) and not path.is_dir() for path in others)
 
 
 def copy_run(run: Path, out: Path) -> None:

@@ -84,12 +84,21 @@ class Inference:
         """Begin to segment images (H, W, 3) uint8 of one size, and return the function that waits for the result.
 
         A GPU works on while the caller does something else. The upsampled logits (B, C, H, W) exist only if
-        probabilities are asked for.
+        probabilities are asked for. If memory is short, recorded passes give theirs back first.
         """
+        with _explained_memory():
+            try:
+                return self._start(images, options)
+            except torch.OutOfMemoryError:
+                if not self._outputs.drop():
+                    raise
+            return self._start(images, options)
+
+    def _start(self, images: list[Image], options: PredictOptions) -> Callable[[], Maps]:
         pixels = torch.from_numpy(np.stack(images))
         size = (int(pixels.shape[1]), int(pixels.shape[2]))
         cuda = self.device.type == "cuda"
-        with _explained_memory(), torch.cuda.device(self.device) if cuda else nullcontext():  # kernels run on it
+        with torch.cuda.device(self.device) if cuda else nullcontext():  # kernels run on it
             stored = (pixels.pin_memory() if cuda else pixels).to(self.device, non_blocking=True).permute(0, 3, 1, 2)
             logits, unknown = self._scores(stored.to(self.network.mean.dtype) / 255, options)
             found = [self._ids[upsampled_argmax(logits, size)]]

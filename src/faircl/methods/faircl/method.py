@@ -50,8 +50,7 @@ class FairCL(Method):
     State: the prototype bank, that of p_u with ``unknown_cluster``, the class distributions, the features for replay.
     Of the current step: ``protection``, a logit offset (K,) or empty; ``old_classes``, the channels before it;
     ``unlabelled_label``, BACKGROUND or UNLABELLED; ``updates`` so far; ``domain``, whether it is a domain step;
-    ``hides_classes``, whether unlabelled pixels may show old classes. ``averaged``, the share of the network before the
-    step that ``average`` has kept at its end, is not saved. Soft labels are not state either: they come with the
+    ``hides_classes``, whether unlabelled pixels may show old classes. Soft labels are not state: they come with the
     batches, and a resumed step computes them again.
     """
 
@@ -78,7 +77,7 @@ class FairCL(Method):
         self.distribution = ClassDistribution()
         self.memory = FeatureMemory(config.replay, width)
         self.old_classes, self.unlabelled_label, self.updates, self.domain = 0, UNLABELLED, 0, False
-        self.hides_classes, self.averaged = False, 0.0
+        self.hides_classes = False
         self._average: WeightAverage | None = None
         self.register_buffer("protection", torch.zeros(0))
 
@@ -271,7 +270,6 @@ class FairCL(Method):
         """Label unlabelled pixels with the old network, then grow classifier, bank and class distributions."""
         self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
         self.updates, self.domain, self.hides_classes = 0, context.domain, context.hides_classes
-        self.averaged = 0.0
         self._classify = context.model.classifier.classify
         averages = self.config.average > 0 and context.step > 0 and not context.domain
         self._average = WeightAverage(context.model, self.config.average) if averages else None
@@ -303,7 +301,7 @@ class FairCL(Method):
     def end_step(self, context: StepContext) -> None:
         """Average the weights; store features of the step's classes for replay, finish prototypes, free the queues."""
         if self._average is not None:
-            self.averaged = self._average.apply(context)
+            self._average.apply(context)
             self._average = None
         if self.config.lambda_replay > 0:
             self.memory.keep(self.bank)

@@ -22,10 +22,11 @@ class WeightAverage:
 
     A step of few images also moves the features of classes that these images hardly show. Averaging takes back most of
     that. Where new classes had to move features far, it takes back what they have learned, too. Therefore a is the
-    largest of ``share``, ``share``/2 and 0 with which the mean IoU of the new classes, on windows that were trained on,
-    is not lower than without averaging.
+    largest of ``share``, ``share``/2 and 0 with which the mean IoU of the new classes, on fixed windows of the step's
+    images, is not lower than without averaging. With soft labels these are windows that were trained on.
 
     The classifier is not averaged: new classes have no old weights, and those of old classes were trained against them.
+    Prototypes and remembered features stay those of the network before averaging.
     The old weights lie in host memory during the step. They are not saved: a resumed step begins from the network of
     the step before again.
     """
@@ -34,29 +35,28 @@ class WeightAverage:
         self.share = share
         self._old = {name: value.detach().cpu().clone() for name, value in _averaged(network).items()}
 
-    def apply(self, context: StepContext) -> float:
-        """Average the weights of ``context.model`` in place; return a."""
+    def apply(self, context: StepContext) -> None:
+        """Average the weights of ``context.model`` in place."""
         weights = _averaged(context.model)
         learned = {name: value.clone() for name, value in weights.items()}
         least = new_class_iou(context)
         for share in (self.share, self.share / 2):
             fuse(weights, self._old, 1 - share)
             if new_class_iou(context) >= least:
-                return share
+                return
             for name, value in weights.items():
                 value.copy_(learned[name])
-        return 0.0
 
 
 @torch.no_grad()
 def new_class_iou(context: StepContext) -> float:
-    """Return the mean IoU of a step's new classes at network stride, on one fixed window of every image, up to JUDGED.
+    """Return the mean IoU of a step's new classes at network stride, on JUDGED fixed windows of its images at most.
 
     An unlabelled pixel counts as old, whichever class it is: it is certainly not new. NaN if no window shows a new
     class.
     """
     old, counts = context.old_classes, ConfusionMatrix(context.classes, context.model.mean.device)
-    for scanned in context.scan(1, JUDGED):
+    for scanned in context.scan(max(context.windows, 1), JUDGED):
         predicted = scanned.output.logits.argmax(1)
         labels = to_stride(scanned.labels, predicted.shape[-2:])
         new = (labels >= old) & (labels < context.classes)
