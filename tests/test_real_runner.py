@@ -199,6 +199,7 @@ def test_a_first_step_of_another_commit_is_not_copied(tmp_path):
     ("settings", "same"),
     [
         (["optim.later_lr=0.001", "train.later_epochs=3", "train.frozen_norm=later"], True),
+        (["optim.later_parts={backbone: 0.1}"], True),
         (["optim.parts.old_classifier=0.1", "method.unlabelled=teacher"], True),
         (["optim.lr=0.001"], False),
         (["train.epochs=3"], False),

@@ -30,6 +30,7 @@ def first_step_key(job: Job) -> str:
     """
     tree = job.config.model_dump(mode="json")
     tree["optim"].pop("later_lr")
+    tree["optim"].pop("later_parts")
     tree["train"].pop("later_epochs")
     tree["optim"]["parts"].pop("old_classifier")
     if tree["train"]["frozen_norm"] == "later":

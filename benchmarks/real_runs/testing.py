@@ -23,7 +23,7 @@ def on_test_images(out: Path, chosen: Sequence[Result], roots: Mapping[str, Path
     kept = Results(out / "test.jsonl")
     known = kept.runs()
     with_tests = only(chosen, images="test")
-    waiting = [result for result in chosen if result["run"] not in known and result not in with_tests]
+    waiting = [result for result in chosen if result["run"] not in known and result["images"] != "test"]
     running: list[tuple[Result, Path, Command]] = []
     with Workers() as workers, TemporaryDirectory() as place:
         while waiting or running:

@@ -16,8 +16,11 @@ from real_runs.plan import Job, Place, read_plan
 
 def read_plans(paths: Sequence[Path], place: Place) -> list[Job]:
     """Return the jobs of several plans, those of the first plan first, of each the longest; a run of two plans once."""
-    jobs = (job for path in paths for job in longest_first(read_plan(path, place)))
-    return list({job.name: job for job in jobs}.values())
+    found: dict[str, Job] = {}
+    for path in paths:
+        for job in longest_first(read_plan(path, place)):
+            found.setdefault(job.name, job)
+    return list(found.values())
 
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:

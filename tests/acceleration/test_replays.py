@@ -123,7 +123,7 @@ def test_another_stream_computes(monkeypatch):
 
 def test_recordings_give_their_memory_to_a_batch_that_needs_it(monkeypatch):
     freed = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: freed.append("waited"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: freed.append("waited"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("freed"))
 
     def narrow(images):
@@ -207,6 +207,14 @@ def test_a_recording_that_fails_is_no_error(where, graphs, monkeypatch):
     assert not torch.backends.cudnn.benchmark
 
 
+def test_images_that_cannot_be_copied_are_no_error(graphs):
+    class Full(torch.Tensor):
+        def clone(self):
+            raise torch.OutOfMemoryError("out of memory")
+
+    assert CudaRecorder(torch.nn.Identity())(double, batch(2).as_subclass(Full)) is None
+
+
 @pytest.mark.parametrize("wrong", [lambda output: 1.1 * output, lambda output: output * torch.nan])
 def test_a_recording_with_other_results_is_not_used(wrong, graphs, monkeypatch):
     def record(forward, fixed, **where):
@@ -220,6 +228,20 @@ def test_deterministic_torch_is_not_timed(graphs, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     CudaRecorder(torch.nn.Identity())(double, batch(2))
     assert [benchmark for *_, benchmark in graphs] == [False]
+
+
+def test_what_is_recorded_in_inference_mode_is_replayed_outside(graphs):
+    network = lively({"name": "small", "width": 8}, 3, 2)
+    fast, given = InferenceNetwork(network, prepare=True), [images(seed=k) for k in range(EAGER + 3)]
+    exact = [fast(one)[0] for one in given]
+    (run,) = fast._passes.values()
+    run.record, run._given_up = CudaRecorder(network), False
+    with torch.inference_mode():
+        found = [fast(one.clone())[0] for one in given[:-1]]
+    found.append(fast(given[-1])[0])
+    assert len(graphs) == 1
+    for one, other in zip(found, exact, strict=True):
+        assert torch.equal(one, other)
 
 
 # ---- on a GPU

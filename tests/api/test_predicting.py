@@ -239,7 +239,7 @@ def test_half_precision(tiny_run, photo, monkeypatch):
     ("step", "words"),
     [
         (2, "has no step 2; finished steps run from 0 to 1"),
-        (-3, "has 2 finished steps; step -3"),
+        (-3, "has no step -3; counted from its last, steps go back to -2"),
         ("last", "whole number"),
         (True, "whole"),
     ],

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from processes import command
 
+from faircl.cli import app
 from faircl.distributed import FAILURE_WAIT
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
@@ -42,6 +43,18 @@ def test_evaluating_again_prints_a_table_once(tiny_run, tmp_path):
     recorded = tiny_run.records("eval")[1]
     assert step["classes"] == recorded["classes"]
     assert all(other.out == other.err == "" for other in others)
+
+
+@pytest.mark.parametrize(("code", "left"), [(None, 0), (0, 0), (1, 1)])
+def test_one_of_several_processes_leaves_without_the_interpreters_end(code, left, monkeypatch):
+    said = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(app, "app", lambda: sys.exit(code))
+    monkeypatch.setattr(app.atexit, "_run_exitfuncs", lambda: said.append("exit functions"))
+    monkeypatch.setattr(os, "_exit", said.append)
+    with pytest.raises(SystemExit):  # os._exit would not have returned
+        app.run()
+    assert said == ["exit functions", left]
 
 
 def stopped(first, *others, said):

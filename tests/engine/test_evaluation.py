@@ -138,7 +138,7 @@ def test_negative_steps_count_from_the_last(tiny_run, silent):
 def test_what_cannot_be_evaluated_again(tiny_run, silent, tmp_path):
     with pytest.raises(UserError, match="has no step 2; finished steps run from 0 to 1"):
         evaluate_again(tiny_run, silent(), step=2)
-    with pytest.raises(UserError, match="has 2 finished steps; step -3 is before the first"):
+    with pytest.raises(UserError, match="has no step -3; counted from its last, steps go back to -2"):
         evaluate_again(tiny_run, silent(), step=-3)
     with pytest.raises(UserError, match="--root is for folder data"):
         evaluate_again(tiny_run, silent(), root=tmp_path)

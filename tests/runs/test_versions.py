@@ -196,6 +196,7 @@ def test_an_empty_folder_of_a_number_is_ignored(chain):
     ("name", "expected"),
     [
         ("03/steps/00/model.json", "03 is no version: expected a folder with config.yaml; restore it from a copy"),
+        ("03/.env", "03 is no version: expected a folder with config.yaml"),
         ("03/.git/HEAD", "03 is no version: expected a folder with config.yaml"),
         ("03", "03 is no version: expected a folder with config.yaml"),
         ("3/config.yaml", "3 is not named as a version is: expected 03; rename it"),

@@ -19,9 +19,9 @@ class InferenceNetwork:
     """Logits and embeddings of a network in evaluation mode, as fast as they can be had; equal up to rounding.
 
     The network itself does not change. On a GPU, or with ``prepare``, a copy is made by the first batch, and made anew
-    when the network has changed; not noticed is what is written through ``.data``. On a CPU, where a copy gains
-    nothing, the network runs as it is; so does one that cannot be copied, and one with hooks, since its copy would not
-    call them for the network's own modules.
+    when a module, parameter or buffer of the network has changed; not noticed are writes through ``.data`` and plain
+    attributes such as ``eps``. On a CPU, where a copy gains nothing, the network runs as it is; so does one that cannot
+    be copied, and one with hooks, since its copy would not call them for the network's own modules.
     """
 
     def __init__(self, network: Segmenter, prepare: bool | None = None) -> None:
@@ -35,6 +35,7 @@ class InferenceNetwork:
         """Pickle or copy the network alone: recordings belong to a process, and the copy is made anew."""
         return InferenceNetwork, (self.network, self.prepares)
 
+    @torch.inference_mode(False)  # a recording is written to in any mode, which a tensor of inference mode forbids
     @torch.no_grad()
     def __call__(self, images: Tensor, half: bool = False, embedding: bool = False) -> Outputs:
         """Return logits (B, C, h, w) of images (B, 3, H, W) in [0, 1], and embeddings (B, D, h, w) if asked for.

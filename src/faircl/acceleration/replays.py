@@ -54,6 +54,7 @@ class Replays:
         self._times: Counter[torch.Size] = Counter()
         self._recorded: dict[torch.Size, Forward] = {}
         self._stream: object = None
+        self._device = torch.device("cpu")
         self._given_up = record is None
         self._lock = Lock()
 
@@ -75,7 +76,7 @@ class Replays:
         with self._lock:
             found, self._given_up = bool(self._recorded), True
             if found:
-                torch.cuda.synchronize()  # replays may be on their way
+                torch.cuda.synchronize(self._device)  # replays may be on their way
                 self._recorded.clear()
                 torch.cuda.empty_cache()
         return found
@@ -92,7 +93,7 @@ class Replays:
                 if replay is None:
                     self._given_up = True
                     return None
-                self._recorded[shape], self._stream = replay, stream
+                self._recorded[shape], self._stream, self._device = replay, stream, images.device
         return self._recorded.get(shape)
 
     def _can_record(self, images: Tensor) -> bool:
@@ -116,8 +117,8 @@ class CudaRecorder:
 
     def __call__(self, forward: Forward, images: Tensor) -> Forward | None:
         """Return the replay of a pass on images of this shape, or None if that fails or gives other results."""
-        fixed = images.clone()
         try:
+            fixed = images.clone()
             if not self._where:
                 # Other threads may allocate memory meanwhile, for example with another network.
                 self._where = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NoReturn
 
@@ -94,6 +96,8 @@ def run() -> None:
             _stop(_stopped(), INTERRUPTED)
         if isinstance(leave.__context__, BrokenPipeError):  # rich and typer leave with another exit code
             _leave_closed_pipe()
+        if _several():
+            _leave(leave.code)
         raise
     except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         _leave_closed_pipe()
@@ -140,6 +144,15 @@ def _stop(text: str, code: int) -> NoReturn:
         report_failure(text, lambda line: print(line, file=sys.stderr, flush=True))
     sys.stdout.flush()
     os._exit(code)  # an orderly end would wait for processes that wait for this one
+
+
+def _leave(code: object) -> NoReturn:
+    """End one of several processes without the interpreter's own end, during which gloo's threads may abort it."""
+    atexit._run_exitfuncs()
+    with suppress(OSError):  # nobody reads the output any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _several() -> bool:

@@ -49,7 +49,7 @@ def begin_again(method: Method, context: StepContext, state: InStepState) -> Non
     labels are too large for checkpoints; the same network gives the same ones.
     """
     scan = context.scan
-    context.scan = lambda windows=0: scan(windows) if windows > 0 else iter(())
+    context.scan = lambda windows=0, most=None: scan(windows, most) if windows > 0 else iter(())
     method.begin_step(context)
     context.scan = scan
     context.model.load_state_dict(state.model)

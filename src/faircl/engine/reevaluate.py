@@ -105,7 +105,7 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
     if step < 0:
         if -step > len(present):
             raise UserError(
-                f"The run {folder.path} has {len(present)} finished steps; step {step} is before the first."
+                f"The run {folder.path} has no step {step}; counted from its last, steps go back to {-len(present)}."
             )
         return [present[step]]
     saved = folder.scenario()

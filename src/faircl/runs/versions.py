@@ -30,6 +30,8 @@ from faircl.runs.reading import CONFIG, EXPORTED_RUN, SCENARIO, read_json
 VERSIONS, VERSION = "versions", "version.json"
 AGREEMENT, REQUEST = "agreement", "request.json"
 """What an unfinished version has besides; they are written before its configuration."""
+_BEFORE_CONFIG = {AGREEMENT, REQUEST, f".{REQUEST}.part", f".{CONFIG}.part", LOCK, ".DS_Store"}
+"""Names in a folder whose version has not begun; the last is a file browser's."""
 _LEFT_OVER = re.compile(r"\.\d{2,}\.(removed|part)")
 FORMAT = 1
 Status = Literal["accepted", "rejected"]
@@ -251,10 +253,7 @@ class VersionChain:
 
 def _is_before_begin(folder: Path) -> bool:
     """Whether a folder has nothing but what is written before a version begins: a killed process left it."""
-    if not folder.is_dir():
-        return False
-    others = (path for path in folder.iterdir() if path.name != AGREEMENT)
-    return all((path.name == REQUEST or path.name.startswith(".")) and not path.is_dir() for path in others)
+    return folder.is_dir() and _BEFORE_CONFIG.issuperset(os.listdir(folder))
 
 
 def copy_run(run: Path, out: Path) -> None:
