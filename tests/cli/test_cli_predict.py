@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,17 @@ def test_json_and_table(cli, tiny_run, photo, out):
     assert len(rows) == 7  # the classes of step 0
     assert sum(int(row[1]) for row in rows) == 32 * 32
     assert "predictions: " in again.err
+
+
+@pytest.mark.parametrize(("crop", "noted"), [(32, False), (100, True)])
+def test_tiles_smaller_than_the_windows_of_training_are_noted(crop, noted, cli, tiny_run, photo, out, tmp_path):
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("  crop: 32\n", f"  crop: {crop}\n"))
+    result = cli("predict", run, photo, "--out", out, "--tile", 64)
+    assert result.code == 0, result.err
+    assert ("larger ones, from --tile 128 on, may be more accurate" in result.err) == noted
+    assert "tiles of 64" not in cli("predict", run, photo, "--out", out.with_name("whole")).err
 
 
 def test_broken_images_that_are_left_out_are_named(cli, tiny_run, photo, out, tmp_path):

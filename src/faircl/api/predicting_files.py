@@ -48,6 +48,7 @@ def predict(
     from faircl.deploy.input_files import find_images
     from faircl.deploy.prediction.image_headers import check_headers
     from faircl.deploy.prediction.journal import Journal
+    from faircl.deploy.prediction.options import STEP
 
     options = prediction_options(tile, overlap, batch, flip, half, probabilities, unknown)
     folder, place = version_folder(run, version), Path(out).expanduser()
@@ -62,18 +63,22 @@ def predict(
     from faircl.deploy.prediction.predict_files import FilePredictor, document
     from faircl.progress import ConsoleReporter
 
-    predictor = load(run, step, device, version=version)
+    predictor, reporter = load(run, step, device, version=version), reporter or ConsoleReporter()
     inference = predictor.inference
     inference.check(options)
+    crop = folder.config().train.crop
+    if options.tile is not None and options.tile < crop:
+        reporter.say(
+            f"note: tiles of {options.tile} pixels are smaller than the windows that the network was trained on; larger "
+            f"ones, from --tile {-(-crop // STEP) * STEP} on, may be more accurate."
+        )
     chosen = {key: value for key, value in asdict(options).items() if key != "batch"}
     chosen |= {"overlap": options.shared, "overlay": overlay}
     weights = sha256(folder.step_path(predictor.step) / "model.safetensors")
     journal.begin({"run": str(folder.path), "step": predictor.step, "weights": weights, "options": chosen})
     classes = KnownClasses(predictor.names, predictor.colours, predictor.background, inference.small)
     outputs = ImageOutputs(place, classes, options, overlay)
-    files = FilePredictor(
-        inference, predictor.reading.read, outputs, journal, reporter or ConsoleReporter(), skip_broken
-    )
+    files = FilePredictor(inference, predictor.reading.read, outputs, journal, reporter, skip_broken)
     made = document(journal, outputs, found, [*skipped, *files.run(readable)])
     journal.finish(made)
     return made
