@@ -25,6 +25,9 @@ LONGEST = (
     "test_networks.py",
     "test_all_methods.py",
     "test_distributed_runs.py",
+    "test_examples.py",
+    "test_durability.py",
+    "test_real_runner.py",
 )
 """Files to begin with: a worker that took one of them last would keep the other waiting."""
 
