@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from processes import command
 
+from faircl import distributed
 from faircl.cli import app
 from faircl.distributed import FAILURE_WAIT
 
@@ -48,13 +49,21 @@ def test_evaluating_again_prints_a_table_once(tiny_run, tmp_path):
 @pytest.mark.parametrize(("code", "left"), [(None, 0), (0, 0), (1, 1)])
 def test_one_of_several_processes_leaves_without_the_interpreters_end(code, left, monkeypatch):
     said = []
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
     monkeypatch.setattr(app, "app", lambda: sys.exit(code))
     monkeypatch.setattr(app.atexit, "_run_exitfuncs", lambda: said.append("exit functions"))
     monkeypatch.setattr(os, "_exit", said.append)
     with pytest.raises(SystemExit):  # os._exit would not have returned
         app.run()
     assert said == ["exit functions", left]
+
+
+def test_a_process_that_never_met_the_others_leaves_as_any_other(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(app, "app", lambda: sys.exit(1))
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("left without the interpreter's end"))
+    with pytest.raises(SystemExit, match="1"):
+        app.run()
 
 
 def stopped(first, *others, said):

@@ -106,7 +106,7 @@ def test_the_command(cli, tiny_run):
 
 def test_mistakes(cli, tiny_run):
     assert "no step 7" in cli("gradients", tiny_run.path, "--step", 7).err
-    assert "step -3 is before the first" in cli("gradients", tiny_run.path, "--step", -3).err
+    assert "no step -3; counted from its last, steps go back to -2" in cli("gradients", tiny_run.path, "--step", -3).err
     assert "At least one image" in cli("gradients", tiny_run.path, "--images", 0).err
     assert cli("gradients", "nowhere").code == 2
     with pytest.raises(UserError, match="--root is for folder data"):

@@ -96,7 +96,7 @@ def run() -> None:
             _stop(_stopped(), INTERRUPTED)
         if isinstance(leave.__context__, BrokenPipeError):  # rich and typer leave with another exit code
             _leave_closed_pipe()
-        if _several():
+        if _has_process_group():
             _leave(leave.code)
         raise
     except BrokenPipeError:  # the reader of the output has closed it, as `head` does
@@ -158,3 +158,9 @@ def _leave(code: object) -> NoReturn:
 def _several() -> bool:
     """Whether torchrun has started more processes than this one."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def _has_process_group() -> bool:
+    """Whether this process has met the others; most commands never do, and need not load torch to know it."""
+    module = sys.modules.get("faircl.distributed")
+    return module is not None and bool(module.world_size() > 1)

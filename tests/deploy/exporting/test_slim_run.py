@@ -38,7 +38,7 @@ def test_it_is_loaded_as_the_run_is(folder, tiny_run):
     assert np.array_equal(one.predict(image).mask, other.predict(image).mask)
     with pytest.raises(faircl.UserError, match="exported without the network of step 0; it has 1"):
         faircl.load(folder, 0)
-    with pytest.raises(faircl.UserError, match="before the first"):
+    with pytest.raises(faircl.UserError, match="no step -2; counted from its last, steps go back to -1"):
         faircl.load(folder, -2)
 
 
