@@ -47,6 +47,25 @@ def test_tiles_smaller_than_the_windows_of_training_are_noted(crop, noted, cli, 
     assert "tiles of 64" not in cli("predict", run, photo, "--out", out.with_name("whole")).err
 
 
+def test_a_step_without_its_folder_is_damage(refused, tiny_run, photo, out, tmp_path):
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
+    shutil.rmtree(run / "steps/01")
+    words = "steps/01 is missing, though metrics.jsonl has its evaluation"
+    refused(words, "predict", run, photo, "--out", out)
+    refused(words, "eval", run)
+    refused(words, "export", run, "--to", "torch", "--out", tmp_path / "out.pt2")
+
+
+def test_a_run_with_steps_to_come_is_noted(cli, tiny_run, photo, out, tmp_path):
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(line for line in lines if json.loads(line)["step"] == 0))
+    result = cli("predict", run, photo, "--out", out)
+    assert result.code == 0, result.err
+    assert f"note: the run {run} has finished 1 of 2 steps; the network of step 0 is used." in result.err
+    assert "note: the run" not in cli("predict", tiny_run.path, photo, "--step", 0, "--out", out.with_name("first")).err
+
+
 def test_broken_images_that_are_left_out_are_named(cli, tiny_run, photo, out, tmp_path):
     (tmp_path / "empty.png").touch()
     result = cli("predict", tiny_run.path, photo, tmp_path / "empty.png", "--out", out, "--skip-broken")

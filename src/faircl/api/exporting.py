@@ -44,7 +44,9 @@ def export(
     from faircl.deploy.exporting.export import export_network
     from faircl.progress import ConsoleReporter
 
-    predictor = load(run, step, device="cpu", version=version)
+    predictor, reporter = load(run, step, device="cpu", version=version), reporter or ConsoleReporter()
+    if note := folder.unfinished_note(predictor.step):
+        reporter.say(note)
     source = Source(
         folder=folder,
         config=folder.config(),
@@ -56,4 +58,4 @@ def export(
         reading=predictor.reading,
         predict=lambda image: predictor.predict(image).mask,
     )
-    return export_network(source, to, target, opset, reporter or ConsoleReporter())
+    return export_network(source, to, target, opset, reporter)

@@ -66,11 +66,13 @@ def predict(
     predictor, reporter = load(run, step, device, version=version), reporter or ConsoleReporter()
     inference = predictor.inference
     inference.check(options)
+    if note := folder.unfinished_note(predictor.step):
+        reporter.say(note)
     crop = folder.config().train.crop
     if options.tile is not None and options.tile < crop:
         reporter.say(
-            f"note: tiles of {options.tile} pixels are smaller than the windows that the network was trained on; larger "
-            f"ones, from --tile {-(-crop // STEP) * STEP} on, may be more accurate."
+            f"note: tiles of {options.tile} pixels are smaller than the windows that the network was trained on; "
+            f"larger ones, from --tile {-(-crop // STEP) * STEP} on, may be more accurate."
         )
     chosen = {key: value for key, value in asdict(options).items() if key != "batch"}
     chosen |= {"overlap": options.shared, "overlay": overlay}

@@ -99,6 +99,7 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
         raise UserError(
             f"The run {folder.path} has no finished step yet; continue it: faircl train --resume {folder.path}."
         )
+    folder.check_recorded()
     present = [one for one in range(done) if folder.step_path(one).is_dir()]
     if step is None:
         return present

@@ -193,6 +193,25 @@ class RunFolder:
             done += 1
         return done
 
+    def check_recorded(self) -> None:
+        """Raise a UserError if a step that was evaluated after the last complete one has lost its folder."""
+        done, recorded = self.finished_steps(), {record["step"] for record in self.records("eval")}
+        if done < len(recorded):
+            raise UserError(
+                f"{self.step_path(done)} is missing, though {METRICS} has its evaluation: the run folder is damaged. "
+                f"Restore it from a copy, or train the step again: faircl train --resume {self.path}."
+            )
+
+    def unfinished_note(self, step: int) -> str:
+        """Return a note for the user if ``step`` is the last complete one and more were to come; otherwise ""."""
+        steps = len(self.scenario().get("steps", []))
+        if step + 1 != self.finished_steps() or step + 1 >= steps:
+            return ""
+        return (
+            f"note: the run {self.path} has finished {step + 1} of {steps} steps; the network of step {step} is used. "
+            f"If it is not being trained at the moment, faircl train --resume {self.path} continues it."
+        )
+
     def records(self, kind: str | None = None, before_step: int | None = None) -> list[Record]:
         """Return the records of metrics.jsonl: all, or those of one kind or before a step."""
         return [
