@@ -34,16 +34,22 @@ def test_the_mean_comes_before_the_spread():
 
 
 @pytest.mark.parametrize(
-    ("truth", "predicted", "expected"),
+    ("truth", "predicted", "row", "sentence"),
     [
-        ([0, 0, 1, 2], [0, 0, 2, 0], "worst class: c1, and 1 other equal to it"),
-        ([0, 1, 2, 3], [0, 2, 3, 1], "worst class: c1, and 2 others equal to it"),
-        ([0, 0, 1, 1], [0, 0, 0, 1], "worst class: c1"),
+        (
+            [0, 0, 1, 2],
+            [0, 0, 2, 0],
+            "worst class: c1, and 1 other equal to it",
+            "is served worst, as is c2, at 0.0",
+        ),
+        ([0, 1, 2, 3], [0, 2, 3, 1], "worst class: c1, and 2 others equal to it", "worst, as are c2 and c3, at 0.0"),
+        ([0, 0, 1, 1], [0, 0, 0, 1], "worst class: c1", "c1 is served worst, at 50.0"),
     ],
 )
-def test_classes_as_bad_as_the_worst_are_counted(truth, predicted, expected):
+def test_classes_as_bad_as_the_worst_are_counted_and_named(truth, predicted, row, sentence):
     audit = audit_record(record_of([(truth, predicted)], named(5)), resamples=0)
-    assert expected in [row[0] for row in headline_table(audit).rows]
+    assert row in [line[0] for line in headline_table(audit).rows]
+    assert sentence in audit_summary(audit, [])
 
 
 def test_csv_has_the_ends_of_intervals_as_numbers():

@@ -10,9 +10,10 @@ from records import record_of
 from faircl.fairness.lost_pixels import lost_pixels
 from faircl.fairness.record import RecordedClass
 from faircl.metrics import summarise
+from faircl.report.numbers import enumerated
 from faircl.report.run_rows import headline
 from faircl.report.run_view import RunView, StepView
-from faircl.report.story import destination, enumerated, largest_drop, told
+from faircl.report.story import destination, largest_drop, told
 from faircl.runs.run import Run
 
 NAMES = ("road", "pedestrian", "bicyclist", "sign")
@@ -64,7 +65,10 @@ def test_the_worst_class_what_it_lost_when_and_to_whom():
 
 def test_classes_that_share_the_last_place():
     rows = [[400, 0, 0, 0], [200, 0, 0, 0], [100, 0, 0, 0], [0, 0, 0, 40]]
-    said = told(view_of(step_of(BEFORE, 0), step_of(rows, 1)))
+    view = view_of(step_of(BEFORE, 0), step_of(rows, 1))
+    said = told(view)
+    (card,) = (card for card in headline(view) if card.name == "Worst: pedestrian")
+    assert card.note.startswith("IoU of the worst class and of 1 other;")
     assert said[1].startswith("pedestrian is served worst, as is bicyclist: 0 of 100; it lost 80 points when sign was")
 
 

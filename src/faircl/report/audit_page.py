@@ -10,7 +10,9 @@ from faircl.fairness.audit import Audit
 from faircl.fairness.difference import Difference
 from faircl.fairness.record import EvaluationRecord
 from faircl.report import audit_tables as tables
+from faircl.report.numbers import counted, percent
 from faircl.report.rendering import write_page
+from faircl.report.worst_class import served_worst
 from faircl.tables import Column, Table, show
 
 
@@ -44,16 +46,17 @@ def write_audit_page(
 def audit_summary(audit: Audit, checks: Sequence[LimitCheck]) -> str:
     """Return the result in plain sentences."""
     shown = sum(one.pixels > 0 for one in audit.classes)
-    where = f"{_count(shown, 'class', 'classes')} in {_count(audit.images, 'image', 'images')}"
-    text = [f"Mean IoU {_percent(audit.miou)} over {where}"]
+    where = f"{counted(shown, 'class', 'classes')} in {counted(audit.images, 'image')}"
+    text = [f"Mean IoU {percent(audit.miou)} over {where}"]
     if audit.worst is not None and shown > 1:
+        worst = served_worst(audit.worst, audit.classes)
         text.append(
             f"Class IoUs spread by a standard deviation of {show(audit.std, 1)} points around that mean; "
-            f"{audit.worst.name} is served worst, at {_percent(audit.worst.iou)}"
+            f"{worst}, at {percent(audit.worst.iou)}"
         )
     if checks:
         broken = sum(not one.holds for one in checks)
-        text.append(_count(broken, "limit is broken", "limits are broken") if broken else "All limits hold")
+        text.append(counted(broken, "limit is broken", "limits are broken") if broken else "All limits hold")
     return ". ".join(text) + "."
 
 
@@ -62,11 +65,3 @@ def _limits_table(checks: Sequence[LimitCheck]) -> Table | None:
         return None
     rows = [["holds" if one.holds else "broken", one.limit.replace("_", " "), one.text] for one in checks]
     return Table([Column("state"), Column("limit"), Column("found")], rows)
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
-def _percent(value: float) -> str:
-    return f"{show(value, 1)}\N{NO-BREAK SPACE}%"

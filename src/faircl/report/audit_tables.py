@@ -10,6 +10,7 @@ from faircl.fairness.difference import Difference
 from faircl.fairness.intervals import Interval
 from faircl.fairness.record import EvaluationRecord
 from faircl.report.numbers import counted
+from faircl.report.worst_class import equally_bad
 from faircl.tables import Column, Styled, Table, Value, show
 
 MOST_CLASSES = 40
@@ -30,7 +31,7 @@ def headline_table(audit: Audit, title: str = "") -> Table:
         ["error gap", audit.error_gap, *_ends(None)],
     ]
     if worst is not None:
-        equals = sum(c.iou == worst.iou for c in audit.classes if c.pixels) - 1
+        equals = len(equally_bad(worst, audit.classes))
         name = f"worst class: {worst.name}" + (f", and {counted(equals, 'other')} equal to it" if equals else "")
         rows.append([name, worst.iou, *_ends(worst.interval)])
         if audit.worst_k > 1:

@@ -1,9 +1,13 @@
-"""Numbers of a page as text: a true minus, intervals, changes with their sign, units, counts of things."""
+"""Numbers of a page as text: a true minus, intervals, changes with their sign, units; counts and names of things."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from faircl.fairness.intervals import Interval
 from faircl.tables import show, true_minus
+
+FEW = 3  # names in an enumeration
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -35,3 +39,11 @@ def points(value: float) -> str:
 def counted(count: int, one: str, many: str | None = None) -> str:
     """Return "1 step" or "2 steps"."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def enumerated(names: Sequence[str], most: int = FEW) -> str:
+    """Return "a", "a and b", "a, b and c", "a, b, c and 2 more"."""
+    shown = list(names[:most])
+    if len(names) > most:
+        return f"{', '.join(shown)} and {len(names) - most} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

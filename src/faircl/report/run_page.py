@@ -13,12 +13,12 @@ from faircl.report import plots, run_rows
 from faircl.report.distribution import DistributionRow, distribution, readable
 from faircl.report.gallery_files import GalleryFiles, gallery_files
 from faircl.report.measure_rows import measure_rows, reliability_rows, transfer_rows
-from faircl.report.numbers import counted, percent
+from faircl.report.numbers import counted, enumerated, percent
 from faircl.report.rendering import Script, inert_json, write_page
 from faircl.report.run_tables import class_table, step_table
 from faircl.report.run_view import RunView
 from faircl.report.scales import FLOW, LEVELS, NEW, OLD, confusion_levels, heat_levels
-from faircl.report.story import enumerated, told
+from faircl.report.story import told
 
 Figures = list[tuple[str, Markup]]
 

@@ -13,6 +13,7 @@ from faircl.report.confusion import confusion_shares, most_confused
 from faircl.report.numbers import between, counted, number, percent, signed
 from faircl.report.run_view import RunView, StepView
 from faircl.report.scales import LEVELS
+from faircl.report.worst_class import equally_bad
 from faircl.tables import MISSING
 
 MANY = 40
@@ -56,7 +57,7 @@ def headline(view: RunView) -> list[Card]:
     ]
     if final.worst is not None and view.comparable:
         own = view.final.audited.get(final.worst.id)
-        equals = sum(c.iou == final.worst.iou for c in final.classes if c.pixels) - 1
+        equals = len(equally_bad(final.worst, final.classes))
         note = "IoU of the worst class" + (f" and of {counted(equals, 'other')}" if equals else "")
         if own is not None:
             of = "the interval is that of this class, not of the minimum"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 
 from faircl.fairness.intervals import Interval
 from faircl.fairness.lost_pixels import KINDS, NONE, LostPixels
 from faircl.metrics import ClassMetrics, forgetting
-from faircl.report.numbers import counted, number, percent, points
+from faircl.report.numbers import counted, enumerated, number, percent, points
 from faircl.report.run_view import RunView
+from faircl.report.worst_class import served_worst
 
 DROP = 1.0  # points: a smaller loss at a step is not mentioned
-FEW = 3  # names in an enumeration
 
 
 def told(view: RunView) -> list[str]:
@@ -49,13 +48,11 @@ def _accuracy(view: RunView) -> str:
 
 
 def _worst(view: RunView) -> str:
-    """Name the class served worst: its IoU, the step that cost it most, and where its pixels went."""
+    """Name the class served worst and those like it: its IoU, the step that cost it most, and where its pixels went."""
     worst = view.final.metrics.worst
     if worst is None or not view.comparable:
         return ""
-    like = [c.name for c in view.classes if c.pixels and c.iou == worst.iou and c.id != worst.id]
-    also = f", as {'is' if len(like) == 1 else 'are'} {enumerated(like)}" if like else ""
-    clauses = [f"{worst.name} is served worst{also}: {number(worst.iou, 0)} of 100", largest_drop(view, worst)]
+    clauses = [f"{served_worst(worst, view.classes)}: {number(worst.iou, 0)} of 100", largest_drop(view, worst)]
     if (flow := view.final.flows.get(worst.id)) is not None:
         clauses.append(destination(flow))
     return "; ".join(clause for clause in clauses if clause)
@@ -149,11 +146,3 @@ def spoken(interval: Interval | None, confidence: float) -> str:
     if interval is None:
         return ""
     return f"{percent(100 * confidence, 0)} interval {number(interval.low, 1)} to {number(interval.high, 1)} "
-
-
-def enumerated(names: Sequence[str], most: int = FEW) -> str:
-    """Return "a", "a and b", "a, b and c", "a, b, c and 2 more"."""
-    shown = list(names[:most])
-    if len(names) > most:
-        return f"{', '.join(shown)} and {len(names) - most} more"
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
