@@ -69,7 +69,8 @@ def test_rows_that_were_trained_with_test_images_are_reported_as_they_are(tmp_pa
     report(tmp_path, "test", {})
     text = capsys.readouterr().out
     assert "\nTest images; " in text
-    assert "Best baseline by validation: plop." in text
+    assert "\nBaseline: plop.\n" in text
+    assert "by validation" not in text  # nothing was chosen
     assert not (tmp_path / "test.jsonl").exists()
 
 

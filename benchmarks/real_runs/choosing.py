@@ -63,10 +63,15 @@ def chosen_variants(results: Sequence[Result], benchmark: str) -> dict[str, str]
     return {family: best_label(only(own, family=family)) for family in families}
 
 
+def baselines(results: Sequence[Result], benchmark: str) -> list[str]:
+    """Return the labels of all baselines on a benchmark; with a single one there is nothing to choose."""
+    return list(dict.fromkeys(result["label"] for result in only(results, benchmark=benchmark, role="baseline")))
+
+
 def best_baseline(results: Sequence[Result], benchmark: str) -> str | None:
     """Return the best label of all baselines on a benchmark; None where there is none."""
-    baselines = only(results, benchmark=benchmark, role="baseline")
-    return best_label(baselines) if baselines else None
+    own = only(results, benchmark=benchmark, role="baseline")
+    return best_label(own) if own else None
 
 
 def paired(one: Sequence[Result], other: Sequence[Result], name: str) -> Paired:

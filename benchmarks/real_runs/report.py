@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faircl.errors import UserError
 from faircl.files import write_text
-from real_runs.choosing import best_baseline, chosen_variants, mean, measure
+from real_runs.choosing import baselines, best_baseline, chosen_variants, mean, measure
 from real_runs.results import Result, Results, check_labels, only
 from real_runs.tables import ablation_table, class_table, comparison_table, settings_table
 from real_runs.testing import on_test_images
@@ -49,7 +49,8 @@ def benchmark_report(results: Sequence[Result], scored: Sequence[Result], benchm
     ours, baseline = _ours(results, benchmark), best_baseline(results, benchmark)
     parts = [f"## {benchmark}\n", f"{_about(own)}\n", comparison_table(own, labels).markdown()]
     if baseline is not None:
-        parts.append(f"Best baseline by validation: {baseline}.\n")
+        chosen = len(baselines(results, benchmark)) > 1
+        parts.append(f"{'Best baseline by validation' if chosen else 'Baseline'}: {baseline}.\n")
     if ours is not None and baseline is not None and ours != baseline:
         parts.append(ablation_table(own, baseline, [ours]).markdown())
     if ours is not None and ablations:
