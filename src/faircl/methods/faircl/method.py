@@ -133,7 +133,7 @@ class FairCL(Method):
         return loss + predicted_term(self.config, logits, targets)
 
     def _has_soft_labels(self) -> bool:
-        """Whether batches of this step have soft labels."""
+        """Whether the scan of this step makes soft labels, of fixed windows; its batches then have them."""
         return self.config.unlabelled == "soft" and self.hides_classes
 
     def _with_soft_labels(
@@ -273,8 +273,8 @@ class FairCL(Method):
         self._classify = context.model.classifier.classify
         averages = self.config.average > 0 and context.step > 0 and not context.domain
         self._average = WeightAverage(context.model, self.config.average) if averages else None
-        self._labels = StepLabels(self.config, context, partial(self._assignment, doubt=self.config.reject > 0))
         context.windows = self.config.windows if self._has_soft_labels() else 0
+        self._labels = StepLabels(self.config, context, partial(self._assignment, doubt=self.config.reject > 0))
         super().begin_step(context)  # runs the scan, which calls scan_batch, and grows the classifier
         label_pixels = context.label_pixels.double()
         if self.needs_scan(context):

@@ -20,16 +20,16 @@ from faircl.models.segmenter import SegOutput
 class StepLabels:
     """Labels of the unlabelled pixels of one step, from a scan by the model before it.
 
-    Under ``unlabelled: soft`` they are soft labels of fixed windows; otherwise ``assign`` maps the network's output for
-    whole images to one old class per pixel of the label size (H, W), with a doubt if ``reject`` is above 0.
+    With fixed windows (``context.windows`` above 0) they are soft labels of these; otherwise ``assign`` maps the
+    network's output for whole images to one old class per pixel of the label size (H, W), with a doubt if ``reject`` is
+    above 0.
     """
 
     def __init__(
         self, config: FairCLConfig, context: StepContext, assign: Callable[[SegOutput, torch.Size], Assignment]
     ) -> None:
         self.config, self.context, self._assign = config, context, assign
-        soft = config.unlabelled == "soft" and context.hides_classes
-        self.soft = SoftLabelScan(config.soft_classes, context.old_classes) if soft else None
+        self.soft = SoftLabelScan(config.soft_classes, context.old_classes) if context.windows > 0 else None
         self._assigner = RejectingAssigner(context.old_classes, config.reject)
 
     def add(self, scanned: ScannedBatch) -> None:
@@ -39,7 +39,7 @@ class StepLabels:
             assignment = self._assign(scanned.output, scanned.labels.shape[-2:])
             self._assigner.add(scanned.ids, assignment, unlabelled)
             return
-        assert scanned.windows is not None, "begin_step asks for fixed windows"
+        assert scanned.windows is not None, "a step with context.windows scans fixed windows"
         old, labels = self.context.old_classes, scanned.labels
         new = (labels >= old) & (labels < self.context.classes)
         self.soft.add(scanned.windows, scanned.output.logits[:, :old], unlabelled, new)
