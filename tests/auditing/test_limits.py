@@ -1,6 +1,8 @@
 """Limits: which hold, which are broken, and what they say."""
 
+import copy
 import math
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -81,6 +83,15 @@ def test_a_share_for_one_class_is_a_mistake_and_a_part_of_a_point_is_none():
     parsed = Limits(**parse_class_limits(["c0=0.5%", "0.25%"]))
     assert (parsed.min_class_iou, parsed.class_ious) == (0.25, {"c0": 0.5})
     assert Limits(max_drop=0.5).max_drop == 0.5
+
+
+def test_limits_below_one_percent_can_be_copied():
+    limits = Limits(max_std="0.6%", min_miou=40, class_ious={"c0": "0.5%"})
+    copied = replace(limits, min_miou="0.7%")
+    assert (copied.max_std, copied.min_miou, copied.class_ious) == (0.6, 0.7, {"c0": 0.5})
+    assert Limits(**asdict(limits)) == replace(limits) == copy.deepcopy(limits) == limits
+    with pytest.raises(UserError, match=r"max_gap is 0\.6, but limits are in percent"):
+        replace(limits, max_gap=0.6)
 
 
 def test_options_of_the_command_line():

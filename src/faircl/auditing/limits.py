@@ -35,12 +35,16 @@ class LimitCheck(NamedTuple):
     text: str
 
 
+class _Percent(float):
+    """A number that was written with a percent sign: below 1 it is no share, also where a copy of limits gets it."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits in percent or percent points, or texts such as "0.6%"; None: no such limit.
 
-    A number between 0 and 1 is refused, since it is likely a share: less than 1 percent is a text with its sign. A drop
-    may be a fraction of a point.
+    A number between 0 and 1 is refused, since it is likely a share: less than 1 percent is a text with its sign, or the
+    number that such a text has become here, so that ``dataclasses.replace`` works. A drop may be a fraction of a point.
     ``min_class_iou`` holds for every class with label pixels, ``class_ious`` for the classes it names, in its place.
     ``max_drop`` is what the mean IoU and every class may lose against an earlier audit.
     """
@@ -173,14 +177,14 @@ def _shown(value: float) -> str:
 
 def _percent(value: Any, name: str, words: str, share: bool) -> float | None:
     """Return the number of a limit, None without one; with ``share`` a UserError for a plain number below 1."""
-    found, signed = value, isinstance(value, str) and value.endswith("%")
-    if signed:
+    found = value
+    if isinstance(value, str) and value.endswith("%"):
         with suppress(ValueError):
-            found = float(value[:-1])
+            found = _Percent(value[:-1])
     number = isinstance(found, int | float) and not isinstance(found, bool)
     if found is not None and not (number and 0 <= found <= 100):
         raise UserError(f"The limit {name} is {value!r}; expected {words}, from 0 to 100.")
-    if share and not signed and found is not None and 0 < found < 1:
+    if share and found is not None and 0 < found < 1 and not isinstance(found, _Percent):
         raise UserError(
             f"The limit {name} is {found:g}, but limits are in percent: did you mean {100 * found:g}? Write "
             f"'{found:g}%' if you mean less than one percent."
