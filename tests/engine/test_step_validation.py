@@ -12,6 +12,7 @@ from faircl.config.run import load_config
 from faircl.engine import step_validation
 from faircl.engine.in_step_checkpoints import InStepCheckpoints
 from faircl.errors import Interrupted, UserError
+from faircl.registry import METHODS
 
 QUICK = (
     "train.accelerator=cpu",
@@ -102,6 +103,33 @@ def test_the_best_weights_are_kept(keep, tiny_train, tmp_path, scores, stop_afte
     expected, found = (load_file(path / "model.safetensors") for path in (checkpoint, folder.step_path(0)))
     assert list(expected) == list(found)
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_method_ends_a_step_from_the_best_weights_and_may_change_them(tiny_train, tmp_path, scores, monkeypatch):
+    scores(30.0, 50.0, 40.0, 45.0)
+    validate, validated, begun = step_validation.StepValidation.validate, [], []
+
+    def copied(model):
+        return {name: value.clone() for name, value in model.state_dict().items()}
+
+    def watched(self, iteration):
+        validated.append(copied(self.model))
+        validate(self, iteration)
+
+    def end_step(self, context):
+        begun.append(copied(context.model))
+        for parameter in context.model.backbone.parameters():
+            parameter.data /= 2
+
+    monkeypatch.setattr(step_validation.StepValidation, "validate", watched)
+    monkeypatch.setattr(METHODS.get("finetune"), "end_step", end_step)
+    settings = (*QUICK[:-1], "method=finetune", SPLIT, "train.validate_every=1", "train.keep=best")
+    saved = load_file(tiny_train(tmp_path / "run", *settings).step_path(0) / "model.safetensors")
+    best = validated[1]
+    assert all(torch.equal(value, best[name]) for name, value in begun[0].items())
+    halved = [name for name, value in best.items() if not torch.equal(saved[name], value)]
+    assert halved
+    assert all(torch.equal(saved[name], best[name] / 2) for name in halved)
 
 
 def test_a_step_ends_early_and_keeps_its_best(tiny_train, tmp_path, scores, silent):

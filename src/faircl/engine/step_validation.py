@@ -1,4 +1,4 @@
-"""Scores on validation images while a step trains: which weights it ends with, and whether it ends early."""
+"""Scores on validation images while a step trains: which weights its training ends with, and whether it ends early."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ from faircl.tables import show
 class StepValidation:
     """Validates a step every ``train.validate_every`` epochs and after its last update.
 
-    The score is the mean IoU over all classes learned so far. With ``train.keep: best`` the weights and the method's
-    state with the best score are kept, in memory and in checkpoints. Without validation images nothing is done, nor
-    with ``eval.images: validation`` and nothing to choose: then the evaluation of the step has the same scores.
+    The score is the mean IoU over all classes learned so far, by the network as training has left it. With
+    ``train.keep: best`` the weights and the method's state with the best score are kept, in memory and in checkpoints,
+    until training ends; the method's ``end_step`` then begins from them, and may change them (``method.average``, EWF).
+    The network that a step saves, and its evaluation, are those after ``end_step``: where it changes weights, no
+    validation has scored them.
+
+    Without validation images nothing is done, nor with ``eval.images: validation`` and nothing to choose: then the
+    evaluation of the step is the validation.
     """
 
     def __init__(
@@ -59,7 +64,7 @@ class StepValidation:
         return 0 < self.config.patience <= self.state.stale
 
     def validate(self, iteration: int) -> None:
-        """Evaluate the network as the step would save it now; record and report the scores."""
+        """Evaluate the network as ``end_step`` would get it now; record and report the scores."""
         assert self.plan.validation is not None
         devices = [self.model.mean.device] if self.model.mean.is_cuda else []
         # A data loader draws from the generators that training uses.
@@ -99,7 +104,7 @@ class StepValidation:
             self.reporter.say(f"step {self.step} ends after update {iteration}: {count} without a better one")
 
     def restore_best(self, iteration: int) -> None:
-        """Load the best weights, where they are kept and not those of now."""
+        """Load the best weights for ``end_step`` to begin from, where they are kept and not those of now."""
         best = self.state.best
         if best is None or self.state.iteration == iteration:
             return
