@@ -193,3 +193,19 @@ def test_what_a_kill_after_the_last_step_left_is_removed(copied, tiny_train, mon
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     tiny_train(copied.path, resume=True)
     assert not copied.checkpoints.exists()
+
+
+def test_a_step_that_finishes_while_the_run_is_read_is_no_damage(copied, monkeypatch):
+    lines = (copied.path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    last = [line for line in lines if '"step": 1' in line]
+    (copied.path / "metrics.jsonl").write_text("".join(line for line in lines if line not in last))
+    counted = RunFolder.finished_steps
+
+    def finishing(self):
+        done = counted(self)
+        (self.path / "metrics.jsonl").write_text("".join(lines))
+        return done
+
+    monkeypatch.setattr(RunFolder, "finished_steps", finishing)
+    copied.check_recorded()
+    assert len(copied.records("eval")) == 2

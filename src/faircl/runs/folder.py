@@ -195,7 +195,10 @@ class RunFolder:
 
     def check_recorded(self) -> None:
         """Raise a UserError if a step that was evaluated after the last complete one has lost its folder."""
-        done, recorded = self.finished_steps(), {record["step"] for record in self.records("eval")}
+        # The records first: a run that is being trained writes a step's folder before its record, so that a step which
+        # finishes in between is counted by its folder alone. The other way round it would look as if it had none.
+        recorded = {record["step"] for record in self.records("eval")}
+        done = self.finished_steps()
         if done < len(recorded):
             raise UserError(
                 f"{self.step_path(done)} is missing, though {METRICS} has its evaluation: the run folder is damaged. "
