@@ -54,6 +54,8 @@ def test_a_step_without_its_folder_is_damage(refused, tiny_run, photo, out, tmp_
     refused(words, "predict", run, photo, "--out", out)
     refused(words, "eval", run)
     refused(words, "export", run, "--to", "torch", "--out", tmp_path / "out.pt2")
+    shutil.rmtree(run / "steps/00")
+    refused("steps/00 is missing, though metrics.jsonl has its evaluation", "eval", run)
 
 
 def test_a_run_with_steps_to_come_is_noted(cli, tiny_run, photo, out, tmp_path):
