@@ -72,3 +72,16 @@ def test_a_version_is_not_a_run_of_its_own(cli, run):
     done = cli("classes", "drop", run / "versions/01", "car")
     assert done.code == 2
     assert f"is one version of {run}" in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("list",), ("rename", "car=auto"), ("merge", "car,tree", "--into", "thing"), ("drop", "car")],
+    ids=lambda words: words[0],
+)
+def test_a_run_that_lost_its_last_step_is_damaged(words, refused, run):
+    shutil.rmtree(run / "steps/01")
+    kind, *options = words
+    lost = "steps/01 is missing, though metrics.jsonl has its evaluation: the run folder is damaged"
+    refused(lost, "classes", kind, run, *options)
+    assert not (run / "versions").exists()

@@ -94,12 +94,7 @@ def saved_steps(folder: RunFolder, step: int | None) -> Sequence[int]:
     Negative steps count from the last finished one, -1. Joint training saves its only step as 0, but reports it as the
     last step of the task.
     """
-    folder.check_recorded()
-    done = folder.finished_steps()
-    if done == 0:
-        raise UserError(
-            f"The run {folder.path} has no finished step yet; continue it: faircl train --resume {folder.path}."
-        )
+    done = folder.usable_steps()
     present = [one for one in range(done) if folder.step_path(one).is_dir()]
     if step is None:
         return present

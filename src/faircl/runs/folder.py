@@ -205,6 +205,16 @@ class RunFolder:
                 f"Restore it from a copy, or train the step again: faircl train --resume {self.path}."
             )
 
+    def usable_steps(self) -> int:
+        """Return the number of complete steps; a UserError if the run is damaged or has none yet."""
+        self.check_recorded()
+        done = self.finished_steps()
+        if done == 0:
+            raise UserError(
+                f"The run {self.path} has no finished step yet; continue it: faircl train --resume {self.path}."
+            )
+        return done
+
     def unfinished_note(self, step: int) -> str:
         """Return a note for the user if ``step`` is the last complete one and more were to come; otherwise ""."""
         steps = len(self.scenario().get("steps", []))

@@ -213,6 +213,21 @@ def test_a_damaged_model_is_found_before_anything_is_announced(run, streets):
     assert not (run / "versions").exists()
 
 
+def test_a_run_that_lost_its_last_step_is_damaged(run, streets):
+    shutil.rmtree(run / "steps/01")
+    with pytest.raises(UserError, match=r"steps/01 is missing, though metrics\.jsonl has its evaluation"):
+        add(run, streets["van"])
+    assert not (run / "versions").exists()
+
+
+def test_a_version_that_lost_its_network_can_be_undone(run, streets):
+    add(run, streets["van"])
+    shutil.rmtree(run / "versions/01/steps/01")
+    with pytest.raises(UserError, match=r"Version 1 of .* has lost its network.*versions undo"):
+        add(run, streets["fence"])
+    assert faircl.undo(run) == 1
+
+
 def test_sources_that_label_different_classes_come_one_after_the_other(run, streets, tmp_path):
     both = street_folder(tmp_path / "both", ("van", "fence"), seed=9)
     for index, path in enumerate(sorted((both / "masks" / "train").glob("*.png"))):

@@ -115,7 +115,7 @@ def _add_all(chain: VersionChain, addition: Addition, reporter: Reporter) -> lis
 def prepare(chain: VersionChain, request: Request, reporter: Reporter) -> Addition:
     """Open and check all that an added step needs; a UserError where something is missing."""
     parent = chain.current()
-    base = Base.open(RunFolder(chain.folder(parent)))
+    base = Base.open(RunFolder(chain.find(parent)))
     check_whole(base.folder.step_path(base.step), STEP_FILES)
     check_settings(base, request.settings)
     new = open_new_images(base.known, request, reporter)

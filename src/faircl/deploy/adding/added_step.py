@@ -34,12 +34,7 @@ class Base:
     @classmethod
     def open(cls, folder: RunFolder) -> Base:
         """Open the last finished step of a version's folder."""
-        done = folder.finished_steps()
-        if done == 0:
-            raise UserError(
-                f"The run {folder.path} has no finished step yet; continue it: faircl train --resume {folder.path}."
-            )
-        return cls(folder, done - 1, folder.config(), folder.load_scenario())
+        return cls(folder, folder.usable_steps() - 1, folder.config(), folder.load_scenario())
 
     @property
     def known(self) -> Known:

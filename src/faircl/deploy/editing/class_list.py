@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from faircl.deploy.matching import Known
-from faircl.errors import UserError
 from faircl.runs.folder import RunFolder
 from faircl.runs.versions import VersionChain
 from faircl.scenario import Scenario
@@ -54,10 +53,6 @@ def _lineage(chain: VersionChain) -> list[int]:
 
 def _known(folder: RunFolder) -> tuple[Scenario, Known]:
     """Return the scenario of a version and what it knows after its last finished step."""
-    done = folder.finished_steps()
-    if done == 0:
-        raise UserError(
-            f"The run {folder.path} has no finished step yet; continue it: faircl train --resume {folder.path}."
-        )
+    last = folder.usable_steps() - 1
     scenario = folder.load_scenario()
-    return scenario, Known.of(scenario, done - 1)
+    return scenario, Known.of(scenario, last)
