@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from faircl.acceleration.hooks import has_hooks_inside
-from faircl.acceleration.recording import recording
+from faircl.acceleration.recording import ONE_AT_A_TIME, recording
 from faircl.config.run import RunConfig
 from faircl.config.schema import TrainConfig
 from faircl.distributed import world_size
@@ -47,7 +47,8 @@ def replayed(
     try:
         if device.type == "cuda" and can_be_replayed(model, method, config):
             for network in networks:
-                problem = _record(network, method.needs.stages, config.train, device)
+                with ONE_AT_A_TIME:  # a prediction in another thread may record too
+                    problem = _record(network, method.needs.stages, config.train, device)
                 if problem:
                     reporter.say(
                         f"note: network '{network.name}' cannot be recorded as a CUDA graph and runs without one, "

@@ -11,6 +11,7 @@ from torch import Tensor
 from faircl.acceleration.evaluation import evaluation_mode
 from faircl.acceleration.hooks import has_hooks
 from faircl.acceleration.prepared import half_precision, prepared
+from faircl.acceleration.recording import ONE_AT_A_TIME
 from faircl.acceleration.replays import CudaRecorder, Outputs, Replays
 from faircl.models.segmenter import Segmenter
 
@@ -62,7 +63,8 @@ class InferenceNetwork:
                     one.drop()
                 self._passes, self._seen = {}, state
             if half not in self._passes:
-                copied = prepared(self.network, half)
+                with ONE_AT_A_TIME:  # the copy is compared with the network, which waits for the GPU
+                    copied = prepared(self.network, half)
                 if copied is None:
                     self.prepares = False
                     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import ClassVar
 
 import torch
@@ -15,6 +16,13 @@ from torch import Tensor, nn
 
 from faircl import kernels
 from faircl.acceleration.hooks import has_hooks
+
+ONE_AT_A_TIME = RLock()
+"""Held by the thread that records, whether for training or for prediction.
+
+What marks a recording is of the whole process, and so is the mode of torch in which a pass is tested: a thread that
+waits for the GPU meanwhile gets an error. Whoever compares results on the GPU before or after a recording holds it too.
+"""
 
 
 class _Recording:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from faircl.acceleration.cuda_graphs import record_forward, recording_problem
-from faircl.acceleration.recording import recording
+from faircl.acceleration.recording import ONE_AT_A_TIME, recording
 
 EAGER = 2
 """Batches of a shape that are computed as usual before the next one is recorded; recording costs about three."""
@@ -34,8 +34,6 @@ TOLERANCE = 2e-2
 precision by up to a few thousandths. A wrong recording errs by the order of one."""
 MAX_PIXELS = 2**23
 """Largest batch that is recorded, in pixels of all images: memory of recordings stays allocated."""
-_ONE_AT_A_TIME = Lock()
-"""Held while a pass is recorded: what marks a recording is of the whole process."""
 
 Outputs = tuple[Tensor, ...]
 Forward = Callable[[Tensor], Outputs]
@@ -76,9 +74,10 @@ class Replays:
         with self._lock:
             found, self._given_up = bool(self._recorded), True
             if found:
-                torch.cuda.synchronize(self._device)  # replays may be on their way
-                self._recorded.clear()
-                torch.cuda.empty_cache()
+                with ONE_AT_A_TIME:  # a recording in another thread must not meet a wait for the whole GPU
+                    torch.cuda.synchronize(self._device)  # replays may be on their way
+                    self._recorded.clear()
+                    torch.cuda.empty_cache()
         return found
 
     def _replay(self, images: Tensor) -> Forward | None:
@@ -118,24 +117,29 @@ class CudaRecorder:
     def __call__(self, forward: Forward, images: Tensor) -> Forward | None:
         """Return the replay of a pass on images of this shape, or None if that fails or gives other results."""
         try:
-            fixed = images.clone()
-            if not self._where:
-                # Other threads may allocate memory meanwhile, for example with another network.
-                self._where = {
-                    "pool": torch.cuda.graph_pool_handle(),
-                    "stream": torch.cuda.Stream(images.device),  # type: ignore[no-untyped-call]
-                    "capture_error_mode": "thread_local",
-                }
-            with _ONE_AT_A_TIME, recording(), _fastest_convolutions():
-                if recording_problem(forward, fixed):
-                    return None
-                run = record_forward(forward, fixed, **self._where)
-            # Modules may replace what they remember of a shape, such as tables of positions; replays go on reading it.
-            kept = [(dict(vars(module)), dict(module._buffers)) for module in self.network.modules()]
-            replay = partial(_replay, run, fixed, kept)
-            return replay if _alike(replay(images), forward(images)) else None
+            # With the comparison, which waits for the GPU: beside another thread's recording it would fail.
+            with ONE_AT_A_TIME:
+                return self._record(forward, images)
         except Exception:  # too little memory, for example; the pass is computed as usual
             return None
+
+    def _record(self, forward: Forward, images: Tensor) -> Forward | None:
+        fixed = images.clone()
+        if not self._where:
+            # Other threads may allocate memory meanwhile, for example with another network.
+            self._where = {
+                "pool": torch.cuda.graph_pool_handle(),
+                "stream": torch.cuda.Stream(images.device),  # type: ignore[no-untyped-call]
+                "capture_error_mode": "thread_local",
+            }
+        with recording(), _fastest_convolutions():
+            if recording_problem(forward, fixed):
+                return None
+            run = record_forward(forward, fixed, **self._where)
+        # Modules may replace what they remember of a shape, such as tables of positions; replays go on reading it.
+        kept = [(dict(vars(module)), dict(module._buffers)) for module in self.network.modules()]
+        replay = partial(_replay, run, fixed, kept)
+        return replay if _alike(replay(images), forward(images)) else None
 
 
 def _alike(found: Outputs, exact: Outputs) -> bool:
