@@ -1,5 +1,7 @@
 """The command line under torchrun: results and mistakes are printed once, and nobody waits for a process that left."""
 
+import errno
+import io
 import json
 import os
 import subprocess
@@ -13,6 +15,7 @@ from processes import command
 from faircl import distributed
 from faircl.cli import app
 from faircl.distributed import FAILURE_WAIT
+from faircl.errors import UserError
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this torch has no gloo")
 SHORT = ("--set", "train.epochs=0.4", "--set", "train.later_epochs=0.4", "--set", "method=finetune")
@@ -56,6 +59,61 @@ def test_one_of_several_processes_leaves_without_the_interpreters_end(code, left
     with pytest.raises(SystemExit):  # os._exit would not have returned
         app.run()
     assert said == ["exit functions", left]
+
+
+class Lost(io.StringIO):
+    """A stream whose text cannot be written."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.error = OSError(number, os.strerror(number))
+
+    def flush(self):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "left", "said"),
+    [
+        (errno.ENOSPC, 0, 2, "faircl: the system refused: No space left on device.\n"),
+        (errno.ENOSPC, 1, 1, "faircl: the system refused: No space left on device.\n"),
+        (errno.EPIPE, 0, 0, ""),
+    ],
+)
+def test_output_that_one_of_several_processes_cannot_write(number, code, left, said, monkeypatch, capsys):
+    exits = []
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(app, "app", lambda: sys.exit(code))
+    monkeypatch.setattr(app.atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.setattr(os, "_exit", exits.append)
+    monkeypatch.setattr(sys, "stdout", Lost(number))
+    with pytest.raises(SystemExit):  # os._exit would not have returned
+        app.run()
+    assert exits == [left]
+    assert capsys.readouterr().err == said
+
+
+def test_a_mistake_is_said_and_nobody_is_waited_for_where_output_is_lost(monkeypatch):
+    def stop():
+        raise UserError("no room.")
+
+    exits, said = [], []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(distributed, "report_failure", lambda text, say: said.append(text))
+    monkeypatch.setattr(app, "app", stop)
+    monkeypatch.setattr(os, "_exit", exits.append)
+    monkeypatch.setattr(sys, "stdout", Lost(errno.ENOSPC))
+    app.run()  # os._exit would not have returned
+    assert (exits, said) == ([2], ["faircl: no room."])
+
+
+@pytest.mark.parametrize("lost", ["stdout", "stderr"])
+def test_the_other_stream_is_written_where_one_is_lost(lost, monkeypatch):
+    written, other = [], "stderr" if lost == "stdout" else "stdout"
+    monkeypatch.setattr(sys, lost, Lost(errno.EPIPE))
+    monkeypatch.setattr(getattr(sys, other), "flush", lambda: written.append(other))
+    assert app._flushed(0) == 0
+    assert written == [other]
 
 
 def test_a_process_that_never_met_the_others_leaves_as_any_other(monkeypatch):

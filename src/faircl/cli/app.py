@@ -102,8 +102,7 @@ def run() -> None:
     except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         _leave_closed_pipe()
     except OSError as error:  # a full or forbidden disk behind standard output, say
-        place = f" {error.filename}" if error.filename else ""
-        _stop(f"faircl: the system refused{place}: {error.strerror or error}.", 2)
+        _stop(_refused(error), 2)
     except Exception:
         if not _several():
             raise
@@ -142,17 +141,32 @@ def _stop(text: str, code: int) -> NoReturn:
         code = 2
     else:
         report_failure(text, lambda line: print(line, file=sys.stderr, flush=True))
-    sys.stdout.flush()
-    os._exit(code)  # an orderly end would wait for processes that wait for this one
+    os._exit(_flushed(code))  # an orderly end would wait for processes that wait for this one
 
 
 def _leave(code: object) -> NoReturn:
     """End one of several processes without the interpreter's own end, during which gloo's threads may abort it."""
     atexit._run_exitfuncs()
-    with suppress(OSError):  # nobody reads the output any more
-        sys.stdout.flush()
+    os._exit(_flushed(code if isinstance(code, int) else int(code is not None)))
+
+
+def _flushed(code: int) -> int:
+    """Write out what was printed; return the exit code, which is not 0 where standard output could not be written."""
+    try:
+        with suppress(BrokenPipeError):  # nobody reads the output any more
+            sys.stdout.flush()
+    except OSError as error:  # a full disk behind it, say
+        code = code or 2
+        with suppress(OSError):
+            print(_refused(error), file=sys.stderr)
+    with suppress(OSError):  # there is nowhere left to say it
         sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
+    return code
+
+
+def _refused(error: OSError) -> str:
+    place = f" {error.filename}" if error.filename else ""
+    return f"faircl: the system refused{place}: {error.strerror or error}."
 
 
 def _several() -> bool:
