@@ -198,6 +198,30 @@ def test_a_failure_before_training_leaves_nothing(run, streets, monkeypatch):
     assert digests(run) == before
 
 
+def test_a_failed_version_is_gone_even_if_its_removal_is_killed(run, streets, monkeypatch):
+    def fail(*args, **kwargs):
+        monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # killed before the first file is removed
+        _fail()
+
+    before = digests(run)
+    monkeypatch.setattr("faircl.deploy.adding.add.train", fail)
+    with pytest.raises(UserError, match="no room"):
+        add(run, streets["van"])
+    assert VersionChain(run).unfinished() is None
+    monkeypatch.undo()
+    with VersionChain(run).locked():  # as the next command has it
+        pass
+    assert digests(run) == before
+
+
+def test_a_failure_before_the_first_file_is_the_one_that_is_said(run, streets, monkeypatch):
+    before = digests(run)
+    monkeypatch.setattr("faircl.deploy.adding.add._begun", _fail)
+    with pytest.raises(UserError, match="no room"):
+        add(run, streets["van"])
+    assert digests(run) == before
+
+
 def _fail(*args, **kwargs):
     raise UserError("no room")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -141,7 +142,8 @@ def _add(chain: VersionChain, addition: Addition, number: int, reporter: Reporte
         train(plan.config, folder.path, reporter, resume=True, plan=plan, resume_command=command)
     except (UserError, KeyboardInterrupt):
         if not begun and not folder.checkpoints.is_dir() and folder.finished_steps() < 2:  # nothing was learned
-            shutil.rmtree(folder.path, ignore_errors=True)
+            with suppress(UserError):  # nothing is there yet, or cannot be moved: the first error is the one to read
+                chain.remove(number)
         raise
     before, after = (folder.records("eval")[step] for step in (0, 1))
     guarded = request.holdout is not None
