@@ -108,6 +108,25 @@ def test_hooks_are_called_with_the_networks_own_modules(network):
     assert seen == []
 
 
+@torch.no_grad()
+def test_a_forward_that_is_set_on_a_module_is_called(network):
+    fast, batch, seen = InferenceNetwork(network.eval(), prepare=True), images(), []
+    stem = network.backbone.stem
+    before, plain = fast(batch)[0], stem.forward
+
+    def doubled(image):
+        seen.append(stem[0].weight)
+        return 2 * plain(image)
+
+    stem.forward = doubled
+    found = fast(batch)[0]
+    assert seen.pop() is stem[0].weight
+    assert seen == []
+    same(found, network(batch).logits)
+    del stem.forward
+    same(fast(batch)[0], before)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_it_can_be_copied_and_sent_to_another_process(network, copied):
     fast, batch = InferenceNetwork(network, prepare=True), images()

@@ -254,7 +254,7 @@ def test_kernels_are_for_recordings(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "why", ["hook", "relu hook", "rows", "sync", "momentum", "statistics", "bias", "padding", "activation"]
+    "why", ["hook", "relu hook", "forward", "rows", "sync", "momentum", "statistics", "bias", "padding", "activation"]
 )
 def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatch):
     for name in ("norm_relu", "norm_relu_conv", "norm_add_relu"):
@@ -266,6 +266,8 @@ def test_other_layers_and_layouts_take_the_plain_way(why, by_kernels, monkeypatc
         norm.register_forward_hook(lambda *_: None)
     elif why == "relu hook":
         relu.register_forward_hook(lambda *_: None)
+    elif why == "forward":
+        relu.forward = torch.relu
     elif why == "rows":
         x = x.contiguous()
     elif why == "sync":

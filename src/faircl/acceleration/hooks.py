@@ -1,4 +1,7 @@
-"""Detection of hooks on modules: modules with hooks must be called as usual, not fused or replayed."""
+"""Detection of hooks on modules: modules with hooks must be called as usual, not fused or replayed.
+
+So must modules whose own attribute ``forward`` was set, which a copy would share with them or not call at all.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,11 @@ _HOOK_ATTRIBUTES = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks
 def has_hooks(module: nn.Module) -> bool:
     """Whether a hook is registered on this module itself."""
     return any(getattr(module, attribute) for attribute in _HOOK_ATTRIBUTES)
+
+
+def is_patched(module: nn.Module) -> bool:
+    """Whether this module itself, not its class, has a ``forward``."""
+    return "forward" in vars(module)
 
 
 def has_hooks_inside(module: nn.Module) -> bool:

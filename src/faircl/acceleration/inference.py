@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from faircl.acceleration.evaluation import evaluation_mode
-from faircl.acceleration.hooks import has_hooks
+from faircl.acceleration.hooks import has_hooks, is_patched
 from faircl.acceleration.prepared import half_precision, prepared
 from faircl.acceleration.recording import ONE_AT_A_TIME
 from faircl.acceleration.replays import CudaRecorder, Outputs, Replays
@@ -22,7 +22,8 @@ class InferenceNetwork:
     The network itself does not change. On a GPU, or with ``prepare``, a copy is made by the first batch, and made anew
     when a module, parameter or buffer of the network has changed; not noticed are writes through ``.data`` and plain
     attributes such as ``eps``. On a CPU, where a copy gains nothing, the network runs as it is; so does one that cannot
-    be copied, and one with hooks, since its copy would not call them for the network's own modules.
+    be copied, and one with hooks or with a ``forward`` set on a module, since its copy would not call them for the
+    network's own modules.
     """
 
     def __init__(self, network: Segmenter, prepare: bool | None = None) -> None:
@@ -74,14 +75,17 @@ class InferenceNetwork:
 
 
 class _State:
-    """The modules and tensors of a network, how often its tensors were written to, and whether it has hooks."""
+    """The modules and tensors of a network, and how often its tensors were written to.
+
+    ``hooked``: whether a module has hooks or a ``forward`` of its own.
+    """
 
     def __init__(self, network: Segmenter) -> None:
         self.hooked = False
         self._kept: list[object] = []  # so that no new object gets the id of one of them
         self._marks: list[tuple[int, ...]] = []
         for module in network.modules():
-            self.hooked = self.hooked or has_hooks(module)
+            self.hooked = self.hooked or has_hooks(module) or is_patched(module)
             self._kept.append(module)
             self._marks.append((id(module),))
             for tensor in (*module._parameters.values(), *module._buffers.values()):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from faircl import kernels
-from faircl.acceleration.hooks import has_hooks
+from faircl.acceleration.hooks import has_hooks, is_patched
 
 ONE_AT_A_TIME = RLock()
 """Held by the thread that records, whether for training or for prediction.
@@ -42,7 +42,7 @@ def recording() -> Iterator[None]:
 
 
 def can_fuse(x: Tensor, *modules: nn.Module) -> bool:
-    """Whether kernels may replace ``modules`` on ``x``: in a recording, with usable kernels and without hooks."""
+    """Whether kernels may replace ``modules`` on ``x``: in a recording, with usable kernels, without hooks on them."""
     if torch.compiler.is_compiling() or not (_Recording.on and kernels.usable(x)):
         return False
-    return not any(map(has_hooks, modules))
+    return not any(has_hooks(module) or is_patched(module) for module in modules)
