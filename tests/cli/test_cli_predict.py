@@ -45,6 +45,8 @@ def test_tiles_smaller_than_the_windows_of_training_are_noted(crop, noted, cli, 
     assert result.code == 0, result.err
     assert ("larger ones, from --tile 128 on, may be more accurate" in result.err) == noted
     assert "tiles of 64" not in cli("predict", run, photo, "--out", out.with_name("whole")).err
+    assert cli("classes", "rename", run, "car=auto").code == 0
+    assert ("tiles of 64" in cli("predict", run, photo, "--out", out.with_name("new"), "--tile", 64).err) == noted
 
 
 def test_a_step_without_its_folder_is_damage(refused, tiny_run, photo, out, tmp_path):

@@ -1,9 +1,12 @@
 """Networks from elsewhere learn a class; what they become is exported, edited and predicted with."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from foreign_networks import LABELS, make_deeplab, make_segformer
+from PIL import Image
 from street_folders import digests, street_folder
 from tiny_runs import Silent
 
@@ -34,19 +37,36 @@ def adopted(kind, background, folder):
     return faircl.adopt(folder / "source.pth", folder / "run", classes=names, reporter=Silent()).folder
 
 
+def tile_notes(run, tmp_path):
+    """What is said of the size of tiles; the setting ``train.crop`` is larger."""
+    Image.fromarray(np.full((40, 56, 3), 128, np.uint8)).save(tmp_path / "grey.png")
+    reporter, out = Silent(), tmp_path / "out"
+    faircl.predict(run, tmp_path / "grey.png", out, tile=64, overlap=0, device="cpu", reporter=reporter)
+    shutil.rmtree(out)
+    return [text for text in reporter.said if "smaller than the windows" in text]
+
+
+def test_nothing_is_known_of_the_windows_of_an_adopted_network(tmp_path):
+    run = adopted("segformer", True, tmp_path)
+    assert tile_notes(run, tmp_path) == []
+    faircl.rename_classes(run, {"cat": "kitten"}, reporter=Silent())
+    assert tile_notes(run, tmp_path) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("background", [True, False])
 @pytest.mark.parametrize("kind", ["segformer", "deeplab"])
 def test_an_adopted_network_learns_a_class(kind, background, vans, tmp_path):
     run = adopted(kind, background, tmp_path)
     before = digests(run)
-    version = faircl.add_classes(run, vans, settings=QUICK, reporter=Silent())
+    version = faircl.add_classes(run, vans, settings=QUICK | {"train.crop": 96}, reporter=Silent())
     assert version.accepted
     assert [one.name for one in version.changes] == [*(LABELS if background else LABELS[1:]), "van"]
     predictor = faircl.load(run, device="cpu")
     found = predictor.predict(np.full((40, 56, 3), 128, np.uint8), unknown=True)
     assert set(np.unique(found.mask)) <= set(predictor.names)
     assert np.isfinite(found.unknown).all()
+    assert len(tile_notes(run, tmp_path)) == 1
     faircl.undo(run)
     assert digests(run) == before
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faircl.api.opening import RunSource, version_folder
+from faircl.api.opening import RunSource, run_folder, version_folder
 from faircl.api.predicting import load, prediction_options
 from faircl.errors import UserError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from faircl.progress import Reporter
+    from faircl.runs.folder import RunFolder
 
 
 def predict(
@@ -68,7 +69,7 @@ def predict(
     inference.check(options)
     if note := folder.unfinished_note(predictor.step):
         reporter.say(note)
-    crop = folder.config().train.crop
+    crop = 0 if options.tile is None else _training_window(run_folder(run), folder, predictor.step)
     if options.tile is not None and options.tile < crop:
         reporter.say(
             f"note: tiles of {options.tile} pixels are smaller than the windows that the network was trained on; "
@@ -84,3 +85,13 @@ def predict(
     made = document(journal, outputs, found, [*skipped, *files.run(readable)])
     journal.finish(made)
     return made
+
+
+def _training_window(run: RunFolder, version: RunFolder, step: int) -> int:
+    """Return the side of the windows that a network was trained on; 0 where that is not known.
+
+    It is not for an adopted network that has learned nothing here. A version whose classes were renamed, merged or
+    dropped has no images of its own: its network is the one that the run trained.
+    """
+    steps = (*version.load_scenario().steps[: step + 1], *run.load_scenario().steps)
+    return version.config().train.crop if any(one.images for one in steps) else 0
