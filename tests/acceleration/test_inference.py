@@ -9,6 +9,7 @@ import torch
 from network_tester import images, lively
 
 from faircl.acceleration.inference import InferenceNetwork
+from faircl.acceleration.replays import EAGER
 
 CONFIG = {"name": "small", "width": 8, "dropout": 0.5}
 
@@ -125,6 +126,28 @@ def test_a_forward_that_is_set_on_a_module_is_called(network):
     same(found, network(batch).logits)
     del stem.forward
     same(fast(batch)[0], before)
+
+
+def test_the_recordings_of_both_precisions_are_freed(network, monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    fast, batch = InferenceNetwork(network, prepare=True), images()
+    assert not fast.drop()
+    exact = {half: fast(batch, half)[0] for half in (False, True)}
+    for run in fast._passes.values():
+        run.record, run._given_up = lambda forward, given: forward, False
+    for half in (False, True):
+        for _ in range(EAGER + 1):
+            fast(batch, half)
+    assert all(run._recorded for run in fast._passes.values())
+    assert fast.drop()
+    assert len(waited) == 2
+    assert not fast.drop()
+    for half in (False, True):
+        for _ in range(EAGER + 1):
+            assert torch.equal(fast(batch, half)[0], exact[half])
+    assert not any(run._recorded for run in fast._passes.values())
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])

@@ -9,6 +9,7 @@ from torch import nn
 from faircl.acceleration import prepared as module
 from faircl.acceleration.mlp_decoder import FixedMlpDecoder, fix_weights
 from faircl.acceleration.prepared import prepared
+from faircl.acceleration.relative_error import relative_error
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.segmenter import Segmenter
 
@@ -65,7 +66,7 @@ def test_half_precision_casts_nothing_but_the_weights_of_products(name):
     assert {value.dtype for value in network.state_dict().values() if value.is_floating_point()} == {torch.float32}
     batch = images(2, 96, 128)
     exact = module._outputs(network, batch, False)
-    apart, usual = (module._error(module._outputs(one, batch, True), exact) for one in (made, network))
+    apart, usual = (relative_error(module._outputs(one, batch, True), exact) for one in (made, network))
     assert 0 < apart < 1.5 * usual
 
 

@@ -121,28 +121,42 @@ def test_another_stream_computes(monkeypatch):
     assert (fake.recorded, fake.replayed) == ([2], [2])
 
 
-def test_recordings_give_their_memory_to_a_batch_that_needs_it(monkeypatch):
+def test_freed_recordings_are_computed_from_then_on(monkeypatch):
     freed = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: freed.append("waited"))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("freed"))
+    fake = Fake()
+    run = Replays(double, fake)
+    assert not run.drop()  # there is nothing to free
+    run = Replays(double, fake)
+    for _ in range(EAGER + 1):
+        run(batch(2), 1)
+    assert run.drop()
+    assert freed == ["waited", "freed"]
+    assert not run.drop()
+    for _ in range(EAGER + 1):
+        assert torch.equal(run(batch(2), 1)[0], batch(2, 2))
+        run(batch(3), 1)
+    assert fake.recorded == [2]
 
-    def narrow(images):
-        if len(images) > 2 and not freed:
+
+def test_a_pass_that_lacks_memory_is_not_tried_again(monkeypatch):
+    """Whoever called it frees all recordings, also those of the other precision, and begins anew."""
+    calls = []
+
+    def starved(images):
+        calls.append(len(images))
+        if len(images) > 2:
             raise torch.OutOfMemoryError("out of memory")
         return double(images)
 
-    fake = Fake()
-    run = Replays(narrow, fake)
+    run = Replays(starved, Fake())
+    for _ in range(EAGER + 1):
+        run(batch(2), 1)
     with pytest.raises(torch.OutOfMemoryError):
-        run(batch(3), 1)  # there is nothing to free
-    run = Replays(narrow, fake)
-    for _ in range(EAGER + 1):
-        run(batch(2), 1)
-    assert torch.equal(run(batch(3), 1)[0], batch(3, 2))
-    assert freed == ["waited", "freed"]
-    for _ in range(EAGER + 1):
-        run(batch(2), 1)
-    assert fake.recorded == [2]
+        run(batch(3), 1)
+    assert calls.count(3) == 1
+    assert run._recorded
 
 
 def test_threads_do_not_mix_their_batches():

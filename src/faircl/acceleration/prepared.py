@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from faircl.acceleration.fusion import replacements
 from faircl.acceleration.mlp_decoder import fix_weights
+from faircl.acceleration.relative_error import relative_error
 from faircl.models.mlp_decoder import MlpDecoder
 from faircl.models.segmenter import Segmenter
 
@@ -85,9 +86,9 @@ def _to_half(modules: Iterable[nn.Module]) -> None:
 def _equal(made: Segmenter, plain: Segmenter, image: Tensor, half: bool) -> bool:
     """Whether a copy's logits and embedding are those of a network up to rounding."""
     exact = _outputs(plain, image, False)
-    error, bound = _error(_outputs(made, image, half), exact), TOLERANCE
+    error, bound = relative_error(_outputs(made, image, half), exact), TOLERANCE
     if half:
-        bound += 2 * _error(_outputs(plain, image, True), exact)
+        bound += 2 * relative_error(_outputs(plain, image, True), exact)
     return error <= bound  # False for NaN
 
 
@@ -95,9 +96,3 @@ def _outputs(network: Segmenter, image: Tensor, half: bool) -> tuple[Tensor, Ten
     with half_precision(image.device, half):
         output = network(image)
     return output.logits.double(), output.embedding.double()
-
-
-def _error(found: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
-    """Return the largest relative error; NaN if there is one."""
-    errors = [(one - other).norm() / other.norm() for one, other in zip(found, exact, strict=True)]
-    return float(torch.stack(errors).max())

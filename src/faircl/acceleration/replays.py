@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from faircl.acceleration.cuda_graphs import record_forward, recording_problem
 from faircl.acceleration.recording import ONE_AT_A_TIME, recording
+from faircl.acceleration.relative_error import relative_error
 
 EAGER = 2
 """Batches of a shape that are computed as usual before the next one is recorded; recording costs about three."""
@@ -62,12 +63,7 @@ class Replays:
             replay = self._replay(images)
             if replay is not None:
                 return tuple(output.clone() for output in replay(images)[:wanted])
-        try:
-            return self.forward(images)[:wanted]
-        except torch.OutOfMemoryError:
-            if not self.drop():
-                raise
-        return self.forward(images)[:wanted]  # with the memory that recordings had
+        return self.forward(images)[:wanted]
 
     def drop(self) -> bool:
         """Free all recordings and record nothing any more; whether there were any."""
@@ -143,9 +139,8 @@ class CudaRecorder:
 
 
 def _alike(found: Outputs, exact: Outputs) -> bool:
-    """Whether the relative error ‖a − b‖ / ‖b‖ of all outputs is one of rounding; it is not for NaN."""
-    pairs = ((one.float(), other.float()) for one, other in zip(found, exact, strict=True))
-    return all(bool((one - other).norm() <= TOLERANCE * other.norm()) for one, other in pairs)
+    """Whether the error of all outputs is one of rounding; it is not for NaN."""
+    return relative_error(map(Tensor.float, found), map(Tensor.float, exact)) <= TOLERANCE
 
 
 def _replay(run: Forward, fixed: Tensor, kept: object, images: Tensor) -> Outputs:
