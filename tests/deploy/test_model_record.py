@@ -159,6 +159,36 @@ def test_device_and_mode_are_restored(fails):
     assert [one.training for one in (model, model.layer, model.drop)] == [True, False, True]
 
 
+class Stuck(Elsewhere):
+    """A network half of which stays where it is, on the way there or on the way back."""
+
+    def __init__(self, there):
+        super().__init__()
+        self.there = there
+
+    def to(self, device):
+        if (device == CPU) == self.there:
+            self.layer.weight = nn.Parameter(torch.zeros_like(self.layer.weight, device=device))
+            raise RuntimeError("CUDA out of memory")
+        return super().to(device)
+
+
+def test_a_move_that_fails_is_undone():
+    model = Stuck(there=True).train()
+    model.layer.eval()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(model, [data()])
+    assert {one.device.type for one in model.parameters()} == {"meta"}
+    assert [one.training for one in (model, model.layer, model.drop)] == [True, False, True]
+
+
+def test_modes_are_restored_where_the_way_back_fails():
+    model = Stuck(there=False).train()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(model, [data()])
+    assert all(one.training for one in model.modules())
+
+
 def test_a_network_on_several_devices_is_not_moved():
     model = Net()
     model.register_buffer("other", torch.zeros(1, device="meta"))

@@ -137,13 +137,13 @@ def _evaluating(model: Any, device: torch.device) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     places = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     moved = len(places) == 1 and places != {device}
-    if moved:
-        model.to(device)
-    model.eval()
     try:
+        if moved:
+            model.to(device)  # where memory is short, a part of it may have moved when this fails
+        model.eval()
         yield
     finally:
+        for module, training in modes:  # first: they are restored even if the network cannot go back
+            module.training = training
         if moved:
             model.to(places.pop())
-        for module, training in modes:
-            module.training = training
