@@ -38,6 +38,7 @@ def test_margin_follows_the_width_and_features_the_options():
         {"lamda_cons": 1},
         {"lambda_class": 1.001},
         {"cap_background": True},
+        {"background_offset": -0.1},
         {"unlabelled": "soft", "reject": 0.1},
         {"windows": 0},
         {"soft_classes": 0},

@@ -8,8 +8,12 @@ from tiny_steps import PERIOD, Run, World
 
 from faircl.labels import IGNORE
 from faircl.losses import upsampled_cross_entropy
+from faircl.methods.faircl.class_distribution import ClassDistribution
+from faircl.methods.faircl.class_term import weight_and_offset
+from faircl.methods.faircl.config import FairCLConfig
 
-OFF = {"lambda_cluster": 0, "lambda_class": 0, "lambda_cons": 0}
+OFF_BUT_CLASS = {"lambda_cluster": 0, "lambda_cons": 0}
+OFF = OFF_BUT_CLASS | {"lambda_class": 0}
 WEIGHTS = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01])
 
 
@@ -177,6 +181,70 @@ def test_importance_weighs_the_pixels(strength, capped):
     assert min(weight) < 0.95
     found, expected = pixelwise(r, lambda y, assigned: min(weight[y], 1) if capped and assigned else weight[y])
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def counted(share, background=True):
+    distribution = ClassDistribution()
+    distribution.set(share, 1, background)
+    return distribution
+
+
+def test_the_background_offset_lies_beside_the_weights():
+    r = Run(period=PERIOD, lambda_class=0.4, background_offset=0.7, **OFF_BUT_CLASS).begin(0)
+    share = torch.tensor([0.7, 0.2, 0.1])
+    r.method.distribution.share = share
+    weight = importance(share.tolist(), 0.4)
+    offset = torch.tensor([0.7 * (math.log(weight[0]) - (math.log(weight[1]) + math.log(weight[2])) / 2), 0, 0])
+    assert offset[0] < 0
+    batch, out, targets, terms = r.forward()
+    p = probabilities(out._replace(logits=out.logits + offset[:, None, None]), batch)
+    valid = (targets != IGNORE).nonzero().tolist()
+    losses = [weight[y := int(targets[b, i, j])] * -math.log(p[b, y, i, j].item()) for b, i, j in valid]
+    assert terms["seg"].item() == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "unlabelled", "acts"), [("faircl", "soft", False), ("faircl-paper", "assigned", True)]
+)
+def test_the_background_offset_acts_where_labels_show_the_background(name, unlabelled, acts):
+    """At a later step soft labels hold the background as the network before has it, and no label shows it."""
+    losses = []
+    for strength in (0.0, 1.0):
+        options = {"lambda_replay": 0, "protect": 0, "background_offset": strength} | OFF_BUT_CLASS
+        r = Run(name=name, unlabelled=unlabelled, period=PERIOD, **options).begin(0).end().begin(1)
+        r.method.distribution.share = WEIGHTS
+        losses.append(r.forward()[-1]["seg"].item())
+    assert (losses[0] != losses[1]) is acts
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
+def test_the_background_offset_takes_back_its_share_of_the_shift_from_the_background(strength):
+    """A pixel that is class c with probability π_c: where the weighted loss is smallest, up to a constant."""
+    config = FairCLConfig(background_offset=strength)
+    weight, offset = weight_and_offset(config, counted(WEIGHTS.double()))
+    pi = torch.tensor([0.4, 0.3, 0.2, 0.07, 0.03], dtype=torch.float64)
+    z = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    descent = torch.optim.LBFGS([z], max_iter=200, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
+
+    def loss():
+        descent.zero_grad()
+        value = -(pi * weight * (z if offset is None else z + offset).log_softmax(0)).sum()
+        value.backward()
+        return value
+
+    descent.step(loss)
+    shift = weight.log()
+    shift[0] = (1 - strength) * shift[0] + strength * shift[1:].mean()
+    expected = pi.log() + shift
+    torch.testing.assert_close((z - z.mean()).detach(), expected - expected.mean(), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "distribution", [counted(WEIGHTS, background=False), counted(WEIGHTS.flip(0)), counted(torch.ones(1))]
+)
+def test_the_background_offset_needs_a_frequent_background(distribution):
+    _, offset = weight_and_offset(FairCLConfig(background_offset=1), distribution)
+    assert offset is None or not offset.any()
 
 
 def test_a_rare_background_is_weighed_as_any_class():

@@ -10,6 +10,8 @@ from faircl.config.components import Init, MethodConfig
 from faircl.losses.consistency import ConsistencyForm
 
 Unlabelled = Literal["soft", "assigned", "teacher", "online", "unbiased", "paper", "ignore", "background"]
+LEFT_OUT = ("soft", "paper", "ignore")
+"""Treatments that give unlabelled pixels no label in L_seg: its labels then show no background either."""
 
 
 class FairCLConfig(MethodConfig):
@@ -84,6 +86,12 @@ class FairCLConfig(MethodConfig):
     fairness: Literal["importance", "adjust", "kl", "literal"] = Field("importance", description="reading of L_class")
     gamma: float = Field(0.5, ge=0, description="γ, exponent of the importance weight (q/p)^γ")
     clip: tuple[float, float] = Field((0.2, 5.0), description="bounds of the importance weight")
+    background_offset: float = Field(
+        0.0,
+        ge=0,
+        description="β, share of the shift from background to classes, which importance weights give the prediction, "
+        "that is taken back in training; without effect under other readings, or where data has no background class",
+    )
     cap_assigned: bool = Field(False, description="cap the importance weight at 1 on assigned pixels")
     histogram_momentum: float = Field(0.0, ge=0, lt=1, description="momentum of p̂ across batches for kl and literal")
 

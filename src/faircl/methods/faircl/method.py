@@ -23,7 +23,7 @@ from faircl.methods.base import Method, Needs, ScannedBatch, StepContext, Terms
 from faircl.methods.faircl.bound import both_sides
 from faircl.methods.faircl.class_distribution import ClassDistribution
 from faircl.methods.faircl.class_term import class_distance, predicted_term, weight_and_offset
-from faircl.methods.faircl.config import FairCLConfig, FairCLPaperConfig
+from faircl.methods.faircl.config import LEFT_OUT, FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
 from faircl.methods.faircl.step_labels import StepLabels
 from faircl.methods.faircl.unknown_cluster import UnknownCluster
@@ -110,8 +110,8 @@ class FairCL(Method):
 
     def _segmentation(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """L_seg: cross-entropy with the class weights (K,) and logit offsets (K,) of L_class and ``protect``."""
-        c = self.config
-        weight, offset = weight_and_offset(c, self.distribution.normalised())
+        c, left_out = self.config, self.hides_classes and self.config.unlabelled in LEFT_OUT
+        weight, offset = weight_and_offset(c, self.distribution, background=not left_out)
         if len(self.protection) > 0:
             offset = self.protection if offset is None else offset + self.protection
         pixel_weight = None
@@ -128,7 +128,7 @@ class FairCL(Method):
 
     def fair_segmentation(self, logits: Tensor, targets: Tensor) -> Tensor:
         """L_seg of plain labels together with λ_class·L_class, whichever its reading."""
-        weight, offset = weight_and_offset(self.config, self.distribution.normalised())
+        weight, offset = weight_and_offset(self.config, self.distribution)
         loss = self.cross_entropy(logits, targets, class_weight=weight, offset=offset)
         return loss + predicted_term(self.config, logits, targets)
 
@@ -206,7 +206,7 @@ class FairCL(Method):
         if not self.hides_classes or treatment in ("background", "unbiased"):
             return super().targets(batch, out, old)
         unlabelled = batch.labels == self.unlabelled_label
-        if treatment in ("soft", "paper", "ignore"):
+        if treatment in LEFT_OUT:
             return batch.labels.masked_fill(unlabelled, IGNORE)
         if treatment == "assigned":
             assert batch.assigned is not None, "begin_step assigns labels for every later step"
