@@ -8,7 +8,6 @@ from tiny_steps import PERIOD, Run, World
 
 from faircl.labels import IGNORE
 from faircl.losses import upsampled_cross_entropy
-from faircl.methods.faircl.class_distribution import ClassDistribution
 from faircl.methods.faircl.class_term import weight_and_offset
 from faircl.methods.faircl.config import FairCLConfig
 
@@ -183,12 +182,6 @@ def test_importance_weighs_the_pixels(strength, capped):
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def counted(share, background=True):
-    distribution = ClassDistribution()
-    distribution.set(share, 1, background)
-    return distribution
-
-
 def test_the_background_offset_lies_beside_the_weights():
     r = Run(period=PERIOD, lambda_class=0.4, background_offset=0.7, **OFF_BUT_CLASS).begin(0)
     share = torch.tensor([0.7, 0.2, 0.1])
@@ -221,7 +214,7 @@ def test_the_background_offset_acts_where_labels_show_the_background(name, unlab
 def test_the_background_offset_takes_back_its_share_of_the_shift_from_the_background(strength):
     """A pixel that is class c with probability π_c: where the weighted loss is smallest, up to a constant."""
     config = FairCLConfig(background_offset=strength)
-    weight, offset = weight_and_offset(config, counted(WEIGHTS.double()))
+    weight, offset = weight_and_offset(config, WEIGHTS.double(), background=True)
     pi = torch.tensor([0.4, 0.3, 0.2, 0.07, 0.03], dtype=torch.float64)
     z = torch.zeros(5, dtype=torch.float64, requires_grad=True)
     descent = torch.optim.LBFGS([z], max_iter=200, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
@@ -239,11 +232,9 @@ def test_the_background_offset_takes_back_its_share_of_the_shift_from_the_backgr
     torch.testing.assert_close((z - z.mean()).detach(), expected - expected.mean(), rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "distribution", [counted(WEIGHTS, background=False), counted(WEIGHTS.flip(0)), counted(torch.ones(1))]
-)
-def test_the_background_offset_needs_a_frequent_background(distribution):
-    _, offset = weight_and_offset(FairCLConfig(background_offset=1), distribution)
+@pytest.mark.parametrize(("share", "background"), [(WEIGHTS, False), (WEIGHTS.flip(0), True), (torch.ones(1), True)])
+def test_the_background_offset_needs_a_frequent_background(share, background):
+    _, offset = weight_and_offset(FairCLConfig(background_offset=1), share, background)
     assert offset is None or not offset.any()
 
 

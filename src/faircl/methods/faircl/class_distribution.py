@@ -16,33 +16,31 @@ class ClassDistribution(nn.Module):
     """Pixel shares of all classes so far.
 
     State: ``share`` (K,), p, each class as counted at the step that labelled it, so that the sum need not be 1;
-    ``pixels``, the number of pixels that p was counted over; ``background``, whether channel 0 is a background class;
-    ``predicted`` (K,), the running p̂ of the step.
+    ``pixels``, the number of pixels that p was counted over; ``predicted`` (K,), the running p̂ of the step.
     """
 
-    saved_numbers = ("pixels", "background")
+    saved_numbers = ("pixels",)
 
     share: Tensor
     predicted: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.pixels, self.background = 0, False
+        self.pixels = 0
         self.register_buffer("share", torch.zeros(0))
         self.register_buffer("predicted", torch.zeros(0))
 
     def begin_step(self, context: StepContext, label_pixels: Tensor, assigned: bool) -> None:
         """Count the labels of a step, label_pixels (K,); ``assigned`` says whether unlabelled pixels have labels."""
-        self.background = context.background
         if context.domain:
             self._add_domain(context, label_pixels)
         else:
             self._add_classes(context, label_pixels, assigned)
         self.predicted = torch.full_like(self.share, 1 / len(self.share))
 
-    def set(self, share: Tensor, pixels: int, background: bool) -> None:
+    def set(self, share: Tensor, pixels: int) -> None:
         """Set p (K,), counted over so many pixels."""
-        self.share, self.pixels, self.background = share.to(self.share), pixels, background
+        self.share, self.pixels = share.to(self.share), pixels
         self.predicted = torch.full_like(self.share, 1 / len(self.share))
 
     def _add_classes(self, context: StepContext, label_pixels: Tensor, assigned: bool) -> None:

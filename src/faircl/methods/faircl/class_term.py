@@ -7,27 +7,25 @@ from torch import Tensor
 
 from faircl.labels import BACKGROUND, IGNORE
 from faircl.losses import class_histogram, importance_weights, kl_from_uniform, literal_class_loss, logit_offset
-from faircl.methods.faircl.class_distribution import ClassDistribution
 from faircl.methods.faircl.config import FairCLConfig
 
 
 def weight_and_offset(
-    config: FairCLConfig, distribution: ClassDistribution, background: bool = True
+    config: FairCLConfig, share: Tensor, background: bool = False
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the class weights and the logit offsets of L_seg, each (K,) or None.
+    """Return the class weights and the logit offsets of L_seg, each (K,) or None; ``share`` is p (K,) with sum 1.
 
-    - ``importance``: CE + λ·(w_y − 1)·CE, a class weight of w' = 1 + λ·(w_y − 1). Where labels show a ``background``
-      class, the offsets of ``background_offset``.
+    - ``importance``: CE + λ·(w_y − 1)·CE, a class weight of 1 + λ·(w_y − 1). Where labels show a ``background`` class,
+      the offsets of ``background_offset``.
     - ``adjust``: an offset of −λ·log(q/p), with q = 1/K.
     - ``kl``, ``literal``: neither.
     """
     if config.lambda_class > 0 and config.fairness == "importance":
-        weight = importance_weights(distribution.normalised(), config.gamma, config.clip)
-        weight = 1 + config.lambda_class * (weight - 1)
-        given_back = background and distribution.background and config.background_offset > 0
+        weight = 1 + config.lambda_class * (importance_weights(share, config.gamma, config.clip) - 1)
+        given_back = background and config.background_offset > 0
         return weight, background_offset(weight, config.background_offset) if given_back else None
     if config.lambda_class > 0 and config.fairness == "adjust":
-        return None, logit_offset(distribution.normalised(), config.lambda_class)
+        return None, logit_offset(share, config.lambda_class)
     return None, None
 
 

@@ -77,7 +77,7 @@ class FairCL(Method):
         self.distribution = ClassDistribution()
         self.memory = FeatureMemory(config.replay, width)
         self.old_classes, self.unlabelled_label, self.updates, self.domain = 0, UNLABELLED, 0, False
-        self.hides_classes = False
+        self.hides_classes = self._background = False
         self._average: WeightAverage | None = None
         self.register_buffer("protection", torch.zeros(0))
 
@@ -111,7 +111,7 @@ class FairCL(Method):
     def _segmentation(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """L_seg: cross-entropy with the class weights (K,) and logit offsets (K,) of L_class and ``protect``."""
         c, left_out = self.config, self.hides_classes and self.config.unlabelled in LEFT_OUT
-        weight, offset = weight_and_offset(c, self.distribution, background=not left_out)
+        weight, offset = weight_and_offset(c, self.distribution.normalised(), self._background and not left_out)
         if len(self.protection) > 0:
             offset = self.protection if offset is None else offset + self.protection
         pixel_weight = None
@@ -127,8 +127,8 @@ class FairCL(Method):
         return self._with_soft_labels(loss, batch, out.logits, targets, weight) if self._has_soft_labels() else loss
 
     def fair_segmentation(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """L_seg of plain labels together with λ_class·L_class, whichever its reading."""
-        weight, offset = weight_and_offset(self.config, self.distribution)
+        """L_seg of plain labels together with λ_class·L_class, whichever its reading; without ``background_offset``."""
+        weight, offset = weight_and_offset(self.config, self.distribution.normalised())
         loss = self.cross_entropy(logits, targets, class_weight=weight, offset=offset)
         return loss + predicted_term(self.config, logits, targets)
 
@@ -270,7 +270,7 @@ class FairCL(Method):
         """Label unlabelled pixels with the old network, then grow classifier, bank and class distributions."""
         self.old_classes, self.unlabelled_label = context.old_classes, context.unlabelled
         self.updates, self.domain, self.hides_classes = 0, context.domain, context.hides_classes
-        self._classify = context.model.classifier.classify
+        self._background, self._classify = context.background, context.model.classifier.classify
         averages = self.config.average > 0 and context.step > 0 and not context.domain
         self._average = WeightAverage(context.model, self.config.average) if averages else None
         context.windows = self.config.windows if self._has_soft_labels() else 0

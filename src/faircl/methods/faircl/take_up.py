@@ -20,7 +20,7 @@ def take_up(method: FairCL, features: Tensor, filled: Tensor, share: Tensor, pix
     for bank in banks:
         bank.begin_step(len(share), background and method.unknown is None)
     method.bank.fill(features, filled)
-    method.distribution.set(share, pixels, background)
+    method.distribution.set(share, pixels)
     if method.config.lambda_replay > 0:
         method.memory.keep(method.bank)
     for bank in banks:
