@@ -95,6 +95,14 @@ def test_a_run_without_a_finished_step_and_a_damaged_one(tmp_path):
         started(MOBILENET, run / "steps" / "00")
 
 
+def test_a_run_that_lost_its_last_step_does_not_lend_the_one_before(tmp_path):
+    run = tmp_path / "run"
+    write_run(run, MOBILENET, steps=1, evaluated=2)
+    with pytest.raises(UserError, match=r"steps/01/model\.safetensors is missing, though the run has evaluated"):
+        started(MOBILENET, run)
+    assert find_step(str(run / "steps" / "00")) == run / "steps" / "00"
+
+
 def test_reserved_words_are_no_runs(tmp_path, monkeypatch):
     write_run(tmp_path / "imagenet", MOBILENET)
     monkeypatch.chdir(tmp_path)

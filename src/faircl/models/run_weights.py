@@ -52,12 +52,18 @@ def find_step(weights: str) -> Path | None:
 def _last_step(run: Path) -> Path:
     """Return the last step whose evaluation is recorded: such a step is finished."""
     try:
-        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        evaluated = sum(json.loads(line)["kind"] == "eval" for line in lines if line)
+        records = [
+            json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines() if line
+        ]
+        evaluated = {int(record["step"]) for record in records if record["kind"] == "eval"}
     except (OSError, ValueError, KeyError, TypeError):
-        evaluated = 0
-    steps = [run / "steps" / f"{step:02d}" for step in range(evaluated)]
-    found = [step for step in steps if (step / _WEIGHTS).is_file()]
-    if not found:
+        evaluated = set()
+    if not evaluated:
         raise UserError(f"The run {run} has no finished step whose weights could be taken; let it finish its first.")
-    return found[-1]
+    step = run / "steps" / f"{max(evaluated):02d}"
+    if not (step / _WEIGHTS).is_file():
+        raise UserError(
+            f"{step / _WEIGHTS} is missing, though the run has evaluated that step: the run folder is damaged. Restore "
+            "it from a copy, or name one of its steps: model.weights=RUN/steps/NN."
+        )
+    return step
