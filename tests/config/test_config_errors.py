@@ -81,7 +81,7 @@ def test_unknown_part(setting, words):
         ("method.clip=[2, 1]", ["method", "low ≤ high"]),
         ("method.normalise=true", ["method", "margin ≤ 2"]),
         ("method.lambda_class=1.5", ["method: with fairness importance", "found 1.5", "raise gamma"]),
-        ("method.cap_background=true", ["Unknown setting 'cap_background' in method.", "cap_assigned"]),
+        ("method.cap_assign=true", ["Unknown setting 'cap_assign' in method.", "cap_assigned"]),
         ("method.gamma=-1", ["method.gamma", "greater than or equal to 0"]),
         ("model.width=0", ["model.width", "greater than or equal to 4"]),
         ("model.width=6", ["model.width", "multiple of 4", "found 6"]),
