@@ -23,7 +23,7 @@ import sys
 import time
 from pathlib import Path
 
-from real_runs.plan import Place
+from real_runs.plan import Place, read_plan
 from real_runs.report import report
 from real_runs.runner import Runner
 from real_runs.workload import read_plans
@@ -62,7 +62,8 @@ def _report(words: list[str]) -> int:
     options = parser.parse_args(words)
     roots, runs = _roots(options), None
     if options.plan:
-        runs = {job.name for job in read_plans(options.plan, Place(roots, options.weights))}
+        place = Place(roots, options.weights)
+        runs = {job.name for plan in options.plan for job in read_plan(plan, place)}
     report(options.out, options.images, roots, options.labels, options.jobs, options.page, runs)
     return 0
 

@@ -135,6 +135,17 @@ def test_the_report_shows_what_validation_chose_on_other_images(tmp_path, capsys
         report(tmp_path / "none", "validation", {})
 
 
+def test_no_table_compares_test_images_with_validation_images(tmp_path, capsys):
+    results = Results(tmp_path / "results.jsonl")
+    for row in ROWS:
+        results.append(row | ({"images": "test"} if row["label"] in ("ours", "no cons") else {}))
+    with pytest.raises(UserError, match="Some runs of toy were evaluated on validation images and some on test images"):
+        report(tmp_path, "validation", {})
+    validated = {row["run"] for row in ROWS if row["label"] not in ("ours", "no cons")}
+    report(tmp_path, "validation", {}, runs=validated)
+    assert "\nValidation images; " in capsys.readouterr().out
+
+
 def test_a_label_stands_for_one_row(tmp_path, capsys):
     results = Results(tmp_path / "results.jsonl")
     changed = result("ours", 2, 61.0, role="ours") | {"settings": ["optim.lr=1"]}

@@ -34,6 +34,7 @@ def report(
     check_labels(results)
     shown = [result for benchmark in _benchmarks(results) for result in _shown(results, benchmark, labels)]
     scored = on_test_images(out, shown, roots, jobs) if images == "test" else shown
+    _check_images(scored)
     text = "\n".join(benchmark_report(results, scored, benchmark) for benchmark in _benchmarks(results))
     if page is None:
         print(text)
@@ -73,6 +74,16 @@ def _shown(results: Sequence[Result], benchmark: str, labels: Sequence[str]) -> 
     wanted = {*chosen_variants(results, benchmark).values(), *labels}
     own = only(results, benchmark=benchmark)
     return [result for result in own if result["label"] in wanted or result["role"] == "ablation"]
+
+
+def _check_images(results: Sequence[Result]) -> None:
+    """Raise a UserError if one table would compare test images with validation images."""
+    for benchmark in _benchmarks(results):
+        if len({result["images"] for result in only(results, benchmark=benchmark)}) > 1:
+            raise UserError(
+                f"Some runs of {benchmark} were evaluated on validation images and some on test images; name the plan "
+                "whose rows to show (--plan), or score all with --images test."
+            )
 
 
 def _ours(results: Sequence[Result], benchmark: str) -> str | None:

@@ -60,7 +60,10 @@ def test_hooks_on_a_pass_cannot_be_recorded():
     hook = model.backbone.register_forward_hook(lambda *_: None)
     assert not can_be_replayed(model, method, config)
     hook.remove()
-    model.decoder.register_full_backward_hook(lambda *_: None)
+    hook = model.decoder.register_full_backward_hook(lambda *_: None)
+    assert not can_be_replayed(model, method, config)
+    hook.remove()
+    model.decoder.forward = model.decoder.forward
     assert not can_be_replayed(model, method, config)
 
 

@@ -128,6 +128,20 @@ def test_a_forward_that_is_set_on_a_module_is_called(network):
     same(fast(batch)[0], before)
 
 
+def test_nothing_is_recorded_after_the_memory_was_freed(network, monkeypatch):
+    made = []
+    monkeypatch.setattr("faircl.acceleration.inference._recorder", made.append)  # no recorder, as on a CPU
+    fast, batch = InferenceNetwork(network, prepare=True), images()
+    fast(batch)
+    assert len(made) == 1
+    fast.drop()
+    fast(batch, half=True)
+    with torch.no_grad():
+        network.classifier.heads[0].bias.add_(1)
+    fast(batch)  # of a new copy
+    assert len(made) == 1
+
+
 def test_the_recordings_of_both_precisions_are_freed(network, monkeypatch):
     waited = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)

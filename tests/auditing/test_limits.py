@@ -45,6 +45,7 @@ def test_classes():
     assert checked(min_class_iou={"c0": 60}) == [("min_class_iou", "c0", True)]
     both = Limits(min_class_iou=55, class_ious={"c1": 45})
     assert [one.holds for one in check_limits(AUDIT, both)] == [True, True]
+    assert not Limits(class_ious={"c1": None})  # as from JSON: no limit
 
 
 def test_a_class_without_pixels_breaks_its_own_limit_only():

@@ -103,6 +103,13 @@ def test_a_run_that_lost_its_last_step_does_not_lend_the_one_before(tmp_path):
     assert find_step(str(run / "steps" / "00")) == run / "steps" / "00"
 
 
+def test_the_only_step_of_joint_training(tmp_path):
+    (source,) = write_run(tmp_path / "run", B0)
+    line = json.dumps({"kind": "eval", "step": 5})  # a task of six steps, learned at once
+    (tmp_path / "run" / "metrics.jsonl").write_text(line + "\n", encoding="utf-8")
+    same_embedding(started(B0, tmp_path / "run"), source)
+
+
 def test_reserved_words_are_no_runs(tmp_path, monkeypatch):
     write_run(tmp_path / "imagenet", MOBILENET)
     monkeypatch.chdir(tmp_path)

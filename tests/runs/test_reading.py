@@ -6,13 +6,30 @@ import pytest
 from fake_run import make_run
 
 from faircl.errors import UserError
-from faircl.runs.reading import read_records, step_metrics, train_records
+from faircl.runs.reading import read_config, read_records, step_metrics, train_records
 from faircl.runs.run import load_run
 
 
 @pytest.fixture
 def run_dir(tmp_path):
     return make_run(tmp_path / "run", examples=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "found"),
+    [
+        ("{name: faircl, gamma: 1}", {"name": "faircl", "gamma": 1, "background_offset": 0.0}),
+        ("{name: faircl, background_offset: 0.5}", {"name": "faircl", "background_offset": 0.5}),
+        ("{name: faircl-paper}", {"name": "faircl-paper"}),
+        (
+            "{name: ewf, method: {name: faircl}}",
+            {"name": "ewf", "method": {"name": "faircl", "background_offset": 0.0}},
+        ),
+    ],
+)
+def test_a_run_of_before_a_setting_has_what_it_was_trained_with(method, found, tmp_path):
+    (tmp_path / "config.yaml").write_text(f"method: {method}\n", encoding="utf-8")
+    assert read_config(tmp_path)["method"] == found
 
 
 def test_the_later_of_two_records_counts(run_dir):

@@ -1,5 +1,6 @@
 """The versions of a run: which one is in use, which are unfinished, removing and copying them."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -46,6 +47,24 @@ def add(chain: VersionChain, number: int, status: str | None = "accepted") -> No
 def test_a_run_without_versions_is_version_0(chain):
     assert (chain.current(), chain.next(), chain.unfinished(), chain.finished()) == (0, 1, None, [])
     assert chain.find(None) == chain.find(0) == chain.run
+
+
+def test_a_version_that_is_removed_while_its_number_is_read_is_none(chain, monkeypatch):
+    add(chain, 1)
+    listed = os.listdir
+
+    def removed(folder):
+        names = listed(folder)
+        if folder == chain.run / "versions":
+            return [*names, "02"]  # gone again when it is looked at
+        if folder == chain.folder(3):
+            raise FileNotFoundError(folder)
+        return names
+
+    monkeypatch.setattr("faircl.runs.versions.os.listdir", removed)
+    assert (chain.current(), chain.next()) == (1, 2)
+    chain.folder(3).mkdir()
+    assert (chain.current(), chain.next()) == (1, 2)
 
 
 def test_the_newest_accepted_version_is_in_use(chain):

@@ -61,8 +61,9 @@ def replayed(
         for network in recorded:
             del vars(network)["embed"]
         if recorded:
-            _free_cublas_workspaces()
-            _free_memory()
+            with ONE_AT_A_TIME:  # memory cannot be freed while another thread records
+                _free_cublas_workspaces()
+                _free_memory()
 
 
 def can_be_replayed(model: Segmenter, method: Method, config: RunConfig) -> bool:

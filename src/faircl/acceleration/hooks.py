@@ -21,5 +21,5 @@ def is_patched(module: nn.Module) -> bool:
 
 
 def has_hooks_inside(module: nn.Module) -> bool:
-    """Whether a hook is registered on this module or on any module inside it."""
-    return any(has_hooks(submodule) for submodule in module.modules())
+    """Whether this module or any module inside it has a hook or a ``forward`` of its own."""
+    return any(has_hooks(submodule) or is_patched(submodule) for submodule in module.modules())

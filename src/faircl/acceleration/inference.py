@@ -29,6 +29,7 @@ class InferenceNetwork:
     def __init__(self, network: Segmenter, prepare: bool | None = None) -> None:
         self.network = network
         self.prepares = network.mean.is_cuda if prepare is None else prepare
+        self._records = True
         self._passes: dict[bool, Replays] = {}
         self._seen = _State(network)
         self._lock = Lock()
@@ -53,6 +54,7 @@ class InferenceNetwork:
     def drop(self) -> bool:
         """Free the memory of all recordings and record nothing any more; whether there were any."""
         with self._lock:
+            self._records = False
             dropped = [one.drop() for one in self._passes.values()]
         return any(dropped)
 
@@ -69,7 +71,7 @@ class InferenceNetwork:
                 if copied is None:
                     self.prepares = False
                     return None
-                recorder = CudaRecorder(copied) if copied.mean.is_cuda else None
+                recorder = _recorder(copied) if self._records else None
                 self._passes[half] = Replays(partial(_forward, copied, half), recorder)
             return self._passes[half]
 
@@ -97,6 +99,10 @@ class _State:
     def same(self, other: _State) -> bool:
         """Whether nothing lies between two states."""
         return self._marks == other._marks
+
+
+def _recorder(network: Segmenter) -> CudaRecorder | None:
+    return CudaRecorder(network) if network.mean.is_cuda else None
 
 
 def _forward(network: Segmenter, half: bool, images: Tensor) -> Outputs:

@@ -61,7 +61,9 @@ class Limits:
             object.__setattr__(self, name, _percent(getattr(self, name), name, words, name in _SHARES))
         words = _HINTS["min_class_iou"]
         named = {
-            name: _percent(value, f"min_class_iou of '{name}'", words, True) for name, value in self.class_ious.items()
+            name: _percent(value, f"min_class_iou of '{name}'", words, True)
+            for name, value in self.class_ious.items()
+            if value is not None
         }
         object.__setattr__(self, "class_ious", named)
 

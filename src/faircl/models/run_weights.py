@@ -60,7 +60,7 @@ def _last_step(run: Path) -> Path:
         evaluated = set()
     if not evaluated:
         raise UserError(f"The run {run} has no finished step whose weights could be taken; let it finish its first.")
-    step = run / "steps" / f"{max(evaluated):02d}"
+    step = run / "steps" / f"{len(evaluated) - 1:02d}"  # joint training saves step 0 and evaluates it as the last
     if not (step / _WEIGHTS).is_file():
         raise UserError(
             f"{step / _WEIGHTS} is missing, though the run has evaluated that step: the run folder is damaged. Restore "

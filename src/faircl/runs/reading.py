@@ -45,8 +45,12 @@ class TrainRecord:
     measures: dict[str, float] = field(default_factory=dict)
 
 
+BEFORE: Mapping[str, Mapping[str, Any]] = {"faircl": {"background_offset": 0.0}}
+"""By method: settings that runs of earlier versions do not name, as these trained; the defaults differ."""
+
+
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the settings of a run as plain values, under their present names."""
+    """Return the settings of a run as plain values, under their present names, with those of BEFORE that it lacks."""
     path = folder / CONFIG
     try:
         tree = read_yaml(path.read_text(encoding="utf-8"))
@@ -54,7 +58,15 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"Cannot read {path}: {' '.join(str(error).split())}; the run folder is damaged.") from None
     if not isinstance(tree, dict):
         raise UserError(f"{path} holds no settings; the run folder is damaged.")
-    return with_new_keys(tree, warn=False)
+    tree = with_new_keys(tree, warn=False)
+    return tree | {"method": _as_before(tree["method"])} if isinstance(tree.get("method"), dict) else tree
+
+
+def _as_before(method: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a method, and of those inside it, with the values of BEFORE where they are missing."""
+    if isinstance(method.get("method"), dict):
+        method = method | {"method": _as_before(method["method"])}
+    return {**BEFORE.get(str(method.get("name")), {}), **method}
 
 
 def read_json(path: Path) -> dict[str, Any]:

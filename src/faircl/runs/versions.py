@@ -238,6 +238,8 @@ class VersionChain:
             if _is_before_begin(path):
                 continue
             if not is_begun(path):
+                if not os.path.lexists(path):  # removed since the names were listed
+                    continue
                 raise UserError(
                     f"{path} is no version: expected a folder with {CONFIG}; restore it from a copy, or move it out of "
                     f"{place}."
@@ -253,7 +255,10 @@ class VersionChain:
 
 def _is_before_begin(folder: Path) -> bool:
     """Whether a folder has nothing but what is written before a version begins: a killed process left it."""
-    return folder.is_dir() and _BEFORE_CONFIG.issuperset(os.listdir(folder))
+    try:
+        return folder.is_dir() and _BEFORE_CONFIG.issuperset(os.listdir(folder))
+    except FileNotFoundError:  # removed in between
+        return True
 
 
 def copy_run(run: Path, out: Path) -> None:
