@@ -1,6 +1,7 @@
 """``faircl.audit``, ``audit_model`` and ``audit_run``: results, limits, groups, files."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -119,6 +120,16 @@ def test_a_model_is_audited_as_its_masks(masks):
     assert np.isnan(other.audit.calibration_error)
     with pytest.raises(faircl.UserError, match="Unknown device 'gpu'"):
         faircl.audit_model(torch.nn.Identity(), loader, NAMES, device="gpu")
+
+
+def test_a_run_that_lost_its_last_step(tiny_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.path, run)
+    shutil.rmtree(run / "steps" / "01")
+    for step in (None, -1):
+        with pytest.raises(faircl.UserError, match=r"steps/01 is missing, though metrics\.jsonl has its evaluation"):
+            faircl.audit_run(run, step)
+    assert faircl.audit_run(run, 0).lineage["step"] == 0
 
 
 def test_mistakes(masks, tmp_path):

@@ -16,6 +16,7 @@ from faircl.fairness.difference import Difference
 from faircl.fairness.record import EvaluationRecord
 from faircl.fairness.record_file import RECORD, load_record, save_record
 from faircl.files import ELSEWHERE, write_text
+from faircl.runs.reading import METRICS, evaluations, read_records
 
 AUDIT, PAGE = "audit.json", "report.html"
 CONTRACT = ("miou", "std", "gap", "error_gap", "worst", "classes")
@@ -106,11 +107,24 @@ def open_evaluation(path: str | Path, step: int | None = None) -> EvaluationReco
             "versions of faircl; audit its masks, with --labels, --predictions and --classes."
         )
     known = sorted(files)
+    if step is None or step < 0:
+        _check_last(place)
     if step is None or -len(known) <= step < 0:
         step = known[-1 if step is None else step]
     if step not in files:
         raise UserError(f"Run {place} has no evaluation of step {step}; it has: {', '.join(map(str, known))}.")
     return load_record(files[step])
+
+
+def _check_last(run: Path) -> None:
+    """Raise a UserError if the step that a run evaluated last has lost its folder: the one before is not the last."""
+    evaluated = len(evaluations(read_records(run)))
+    last = run / "steps" / f"{evaluated - 1:02d}"
+    if evaluated and not last.is_dir():
+        raise UserError(
+            f"{last} is missing, though {METRICS} has its evaluation: the run folder is damaged. Restore it from a "
+            "copy, or name a step that is there, with --step."
+        )
 
 
 def _plain_check(check: LimitCheck) -> dict[str, Any]:

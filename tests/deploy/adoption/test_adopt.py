@@ -13,6 +13,7 @@ from tiny_runs import Silent
 
 import faircl
 from faircl.checksums import damaged_file
+from faircl.deploy.adoption.class_names import GivenNames, parse_names
 from faircl.engine.make_method import make_method
 from faircl.engine.network import build_model
 from faircl.errors import UserError
@@ -220,6 +221,11 @@ def test_segformer_with_another_background_or_none(background, segformer, tmp_pa
     assert scenario.background == (background != "none")
     assert scenario.names == (LABELS if background == "none" else ("sky", *LABELS[:4]))
     assert RunFolder.open(run.folder).config().data.background == ("none" if background == "none" else "first")
+
+
+def test_a_file_of_names_alone(tmp_path):
+    (tmp_path / "names.txt").write_text("sky\nroad\n", encoding="utf-8")
+    assert parse_names(tmp_path / "names.txt") == GivenNames(("sky", "road"))
 
 
 @pytest.mark.slow

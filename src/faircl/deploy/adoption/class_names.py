@@ -38,9 +38,11 @@ def parse_names(given: str | Path | Sequence[str]) -> GivenNames:
     path = Path(given).expanduser()
     if path.is_file():
         names, found = read_classes(path)
+        if not found:
+            return GivenNames(names)
         palette = voc_palette(len(names)).copy()
         palette[list(found.values())] = list(found)
-        return GivenNames(names, tuple(colour_names(palette)) if found else ())
+        return GivenNames(names, tuple(colour_names(palette)))
     text = str(given)
     if "," not in text and (len(path.parts) > 1 or path.suffix):
         raise UserError(f"There is no file {path} with names of classes; give one, or the names: --classes sky,road.")
