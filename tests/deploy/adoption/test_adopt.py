@@ -177,9 +177,10 @@ def test_a_run_of_ours_goes_on_from_its_adopted_first_step(tiny_run, tiny_train,
         tmp_path / "weights.safetensors",
         tmp_path / "adopted",
         classes=[c["name"] for c in heads],
-        images=street / "images",
+        data="folder",
+        root=street,
         model="small",
-        settings={"model.width": 8, "model.embedding": 8},
+        settings={"model.width": 8, "model.embedding": 8, "train.workers": 0},
         reporter=Silent(),
     )
     state, trained = (load_file(p / "model.safetensors") for p in (run.folder / "steps/00", step))
