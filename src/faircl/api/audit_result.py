@@ -16,7 +16,8 @@ from faircl.fairness.difference import Difference
 from faircl.fairness.record import EvaluationRecord
 from faircl.fairness.record_file import RECORD, load_record, save_record
 from faircl.files import ELSEWHERE, write_text
-from faircl.runs.reading import METRICS, evaluations, read_records
+from faircl.runs.last_network import last_step
+from faircl.runs.reading import METRICS
 
 AUDIT, PAGE = "audit.json", "report.html"
 CONTRACT = ("miou", "std", "gap", "error_gap", "worst", "classes")
@@ -118,9 +119,8 @@ def open_evaluation(path: str | Path, step: int | None = None) -> EvaluationReco
 
 def _check_last(run: Path) -> None:
     """Raise a UserError if the step that a run evaluated last has lost its folder: the one before is not the last."""
-    evaluated = len(evaluations(read_records(run)))
-    last = run / "steps" / f"{evaluated - 1:02d}"
-    if evaluated and not last.is_dir():
+    last = last_step(run)
+    if last is not None and not last.is_dir():
         raise UserError(
             f"{last} is missing, though {METRICS} has its evaluation: the run folder is damaged. Restore it from a "
             "copy, or name a step that is there, with --step."
