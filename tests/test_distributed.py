@@ -26,6 +26,7 @@ from faircl.loading.samplers import ShuffledOrder, StepBatchSampler, Stream
 from faircl.losses import class_histogram, kl_from_uniform
 from faircl.losses.cross_entropy import pixel_cross_entropy
 from faircl.losses.imbalance import tilted_mean
+from faircl.losses.iou import iou_loss, label_shares
 from faircl.methods.assignment import Assignment, RejectingAssigner
 from faircl.methods.faircl.soft_labels import SoftLabelScan
 from faircl.methods.faircl.unknown_cluster import UnknownCluster
@@ -57,6 +58,8 @@ def gradient():
     if rank() == 0:
         target[0, 0, 0] = 2  # a class that no other process has
     loss = loss + tilted_mean(pixel_cross_entropy(scaled, target), target, 2.0, scaled.shape[1])
+    shares = label_shares(target[:, :, None, :, None], scaled.shape[1])
+    loss = loss + iou_loss(scaled.softmax(1) * valid[:, None], shares[:, :-1].double())
     loss.backward()
     return [(global_sum(value) / world_size()).item() for value in (loss, scale.grad)]
 

@@ -97,10 +97,11 @@ def test_a_period_longer_than_the_warm_up_is_waited_for(calls, silent):
 @pytest.mark.parametrize(
     ("setting", "terms"),
     [
-        ("method.unlabelled=teacher", {"seg", "replay"}),
-        ("method.fairness=kl", {"seg", "replay", "class"}),
-        ("method.lambda_cluster=0.02", {"seg", "replay", "cluster"}),
-        ("method.lambda_cons=1", {"seg", "replay", "cons"}),
+        ("method.unlabelled=teacher", {"seg", "replay", "iou"}),
+        ("method.fairness=kl", {"seg", "replay", "class", "iou"}),
+        ("method.lambda_cluster=0.02", {"seg", "replay", "cluster", "iou"}),
+        ("method.lambda_cons=1", {"seg", "replay", "cons", "iou"}),
+        ("method.lambda_iou=0", {"seg", "replay"}),
     ],
 )
 def test_the_methods_own_settings_count(setting, terms, calls, silent):

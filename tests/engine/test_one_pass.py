@@ -21,8 +21,8 @@ def watched(monkeypatch):
     """Count passes, networks and copies of a parameter in the second step's updates, and windows seen outside them."""
     seen = {"scan": 0, "training": set(), "passes": 0, "updates": 0, "networks": set(), "copies": set()}
     inside = []
-    before = parameters()  # of networks that other tests have left; held, so that no other object takes their place
-    others = {id(one) for one in before}
+    # Of networks that other tests have left. The functions below hold them: a freed one would lend its id to a copy.
+    others = {id(one): one for one in parameters()}
     forward, update, run = Segmenter.forward, StepUpdates.update, Trainer.train_step
 
     def passed(self, image, attentions=False):

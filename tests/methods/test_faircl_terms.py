@@ -37,6 +37,7 @@ def probabilities(out, batch):
         (OFF, {"seg"}),
         (OFF | {"lambda_cluster": 0.1}, {"seg", "cluster"}),
         (OFF | {"lambda_cons": 1}, {"seg", "cons"}),
+        (OFF | {"lambda_iou": 1}, {"seg", "iou"}),
         (OFF | {"lambda_class": 1}, {"seg"}),
         (OFF | {"lambda_class": 1, "fairness": "adjust"}, {"seg"}),
         (OFF | {"lambda_class": 1, "fairness": "kl"}, {"seg", "class"}),
@@ -54,11 +55,12 @@ def test_a_weight_of_zero_removes_the_term(options, names):
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({}, {"seg", "replay"}),
-        ({"lambda_replay": 0}, {"seg"}),
-        ({"lambda_cluster": 0.02}, {"seg", "replay", "cluster"}),
-        ({"lambda_replay": 0, "lambda_cluster": 0.02}, {"seg", "cluster"}),
-        ({"lambda_cons": 1}, {"seg", "replay", "cons"}),
+        ({}, {"seg", "replay", "iou"}),
+        ({"lambda_iou": 0}, {"seg", "replay"}),
+        ({"lambda_replay": 0}, {"seg", "iou"}),
+        ({"lambda_cluster": 0.02}, {"seg", "replay", "cluster", "iou"}),
+        ({"lambda_replay": 0, "lambda_cluster": 0.02}, {"seg", "cluster", "iou"}),
+        ({"lambda_cons": 1}, {"seg", "replay", "cons", "iou"}),
     ],
 )
 def test_replay_is_a_term_of_later_steps(options, names):
@@ -73,6 +75,7 @@ def test_replay_is_a_term_of_later_steps(options, names):
     [
         ("cluster", "lambda_cluster", {}),
         ("cons", "lambda_cons", {}),
+        ("iou", "lambda_iou", {}),
         ("class", "lambda_class", {"fairness": "kl"}),
         ("class", "lambda_class", {"fairness": "literal"}),
         ("replay", "lambda_replay", {}),

@@ -18,12 +18,12 @@ def run_dir(tmp_path):
 @pytest.mark.parametrize(
     ("method", "found"),
     [
-        ("{name: faircl, gamma: 1}", {"name": "faircl", "gamma": 1, "background_offset": 0.0}),
-        ("{name: faircl, background_offset: 0.5}", {"name": "faircl", "background_offset": 0.5}),
+        ("{name: faircl, gamma: 1}", {"name": "faircl", "gamma": 1, "lambda_iou": 0.0}),
+        ("{name: faircl, lambda_iou: 0.5}", {"name": "faircl", "lambda_iou": 0.5}),
         ("{name: faircl-paper}", {"name": "faircl-paper"}),
         (
             "{name: ewf, method: {name: faircl}}",
-            {"name": "ewf", "method": {"name": "faircl", "background_offset": 0.0}},
+            {"name": "ewf", "method": {"name": "faircl", "lambda_iou": 0.0}},
         ),
     ],
 )

@@ -45,7 +45,7 @@ class TrainRecord:
     measures: dict[str, float] = field(default_factory=dict)
 
 
-BEFORE: Mapping[str, Mapping[str, Any]] = {"faircl": {"background_offset": 0.0}}
+BEFORE: Mapping[str, Mapping[str, Any]] = {"faircl": {"lambda_iou": 0.0}}
 """By method: settings that runs of earlier versions do not name, as these trained; the defaults differ."""
 
 

@@ -29,6 +29,9 @@ class FairCLConfig(MethodConfig):
     lambda_cluster: float = Field(0.0, ge=0, description="weight of L_cluster")
     lambda_class: float = Field(1.0, ge=0, description="weight of L_class")
     lambda_cons: float = Field(0.0, ge=0, description="weight of L_cons")
+    lambda_iou: float = Field(
+        1.0, ge=0, description="weight of L_iou, the mean logarithm of the classes' IoU in a batch"
+    )
 
     unlabelled: Unlabelled = Field(
         "soft",
@@ -87,7 +90,7 @@ class FairCLConfig(MethodConfig):
     gamma: float = Field(0.5, ge=0, description="γ, exponent of the importance weight (q/p)^γ")
     clip: tuple[float, float] = Field((0.2, 5.0), description="bounds of the importance weight")
     background_offset: float = Field(
-        0.5,
+        0.0,
         ge=0,
         description="β, share of the shift from background to classes, which importance weights give the prediction, "
         "that is taken back in training; without effect under other readings, or where data has no background class",
@@ -150,6 +153,6 @@ class FairCLPaperConfig(FairCLConfig):
     lambda_replay: float = Field(0.0, ge=0, description="weight of prototype replay at later steps")
     lambda_cluster: float = Field(0.02, ge=0, description="weight of L_cluster")
     lambda_cons: float = Field(1.0, ge=0, description="weight of L_cons")
-    background_offset: float = Field(0.0, ge=0, description="β, as in faircl")
+    lambda_iou: float = Field(0.0, ge=0, description="weight of L_iou")
     quota: int = Field(100, ge=1, description="features added per class and batch, at most")
     unlabelled: Unlabelled = Field("assigned", description="unlabelled pixels at later steps, as in faircl")

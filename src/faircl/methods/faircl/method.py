@@ -1,6 +1,6 @@
 """FairCL (NeurIPS 2023): prototypes against forgetting, class distribution for fairness, structural consistency.
 
-L = L_seg + λ_replay·L_replay + λ_cluster·L_cluster + λ_class·L_class + λ_cons·L_cons
+L = L_seg + λ_replay·L_replay + λ_cluster·L_cluster + λ_class·L_class + λ_cons·L_cons + λ_iou·L_iou
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from faircl.methods.faircl.class_distribution import ClassDistribution
 from faircl.methods.faircl.class_term import class_distance, predicted_term, weight_and_offset
 from faircl.methods.faircl.config import LEFT_OUT, FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
+from faircl.methods.faircl.iou_term import iou_term
 from faircl.methods.faircl.step_labels import StepLabels
 from faircl.methods.faircl.unknown_cluster import UnknownCluster
 from faircl.methods.faircl.weight_average import WeightAverage
@@ -104,6 +105,8 @@ class FairCL(Method):
             terms["cluster"] = c.lambda_cluster * self._cluster(batch, out, targets)
         if c.lambda_class > 0 and c.fairness in ("kl", "literal"):
             terms["class"] = c.lambda_class * self._class(batch, out, targets)
+        if c.lambda_iou > 0:
+            terms["iou"] = c.lambda_iou * self._iou(batch, out, targets)
         if c.lambda_cons > 0:
             terms["cons"] = c.lambda_cons * self._consistency(batch, out)
         return terms
@@ -163,6 +166,14 @@ class FairCL(Method):
         features, valid = self.memory.draw(self.bank, self.updates, c.replay_batch)
         share = self.distribution.normalised().clamp_min(torch.finfo(self.distribution.share.dtype).tiny)
         return replay_loss(self._classify(features), valid, share**c.replay_power)
+
+    def _iou(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
+        """L_iou; pixels that stand for background and old classes together (``unbiased``) do not count."""
+        unlabelled = batch.labels == self.unlabelled_label
+        if self.hides_classes and self.config.unlabelled == "unbiased":
+            targets = targets.masked_fill(unlabelled, IGNORE)
+        soft = self._soft_labels(batch) if self._has_soft_labels() else None
+        return iou_term(out.logits, targets, unlabelled, soft, self.protection if len(self.protection) > 0 else None)
 
     def _cluster(self, batch: Batch, out: SegOutput, targets: Tensor) -> Tensor:
         """L_cluster (Eqn 8-9); 0 in the first M iterations of a step (Algorithm 1)."""
