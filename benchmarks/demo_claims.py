@@ -58,9 +58,9 @@ def check(tune: dict, fair: dict, unfair: dict, joint: dict, colour: float) -> l
     return [
         (f"FairCL's all {a:.1f} is at least twice fine-tune's {t:.1f}", a >= 2 * t),
         (f"FairCL's all {a:.1f} is at least 0.8 of joint's {j:.1f}", a >= 0.8 * j),
-        (f"with the fairness term STD {std:.1f} is below {unfair_std:.1f}", std < unfair_std),
-        (f"with the fairness term the rarest third's {rare:.1f} is above {unfair_rare:.1f}", rare > unfair_rare),
-        (f"with the fairness term all {a:.1f} is at most a point below {u:.1f}", a >= u - 1),
+        (f"with the fairness terms STD {std:.1f} is below {unfair_std:.1f}", std < unfair_std),
+        (f"with the fairness terms the rarest third's {rare:.1f} is above {unfair_rare:.1f}", rare > unfair_rare),
+        (f"with the fairness terms all {a:.1f} is at most a point below {u:.1f}", a >= u - 1),
         (f"a linear colour classifier's {colour:.1f} is below 0.4 of joint's {j:.1f}", colour < 0.4 * j),
     ]
 

@@ -71,7 +71,7 @@ def test_the_timed_updates_have_every_term_every_prototype_and_all_labels(name, 
     for call in timed:
         assert call["training"]
         assert call["classes"] == 6
-        assert set(call["terms"]) == ({"seg", "replay"} if soft else {"seg", "cluster", "cons"})
+        assert set(call["terms"]) == ({"seg", "replay", "iou"} if soft else {"seg", "cluster", "cons"})
         assert all(value > 0 for value in call["terms"].values())
         assert call["ready"].tolist() == [True] * 6
         weights = importance_weights(call["share"] / call["share"].sum(), 0.5, (0.2, 5.0))

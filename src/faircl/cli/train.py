@@ -56,7 +56,7 @@ def train(
 
     faircl train folder --root /data/mine --task 6-5 --method mib --epochs 30 --device cpu --out runs/mib
 
-    faircl train demo --out runs/unfair --set method.lambda_class=0
+    faircl train demo --out runs/unfair --set method.lambda_class=0 --set method.lambda_iou=0
 
     faircl train folder-deeplab --root /data/mine --task 6-5 --out runs/deeplab --fit 12gb
 
