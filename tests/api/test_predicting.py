@@ -216,7 +216,8 @@ def test_probabilities_are_in_the_order_of_ids(tiny_train, street, tmp_path, pho
     found = faircl.load(folder.path, 0).predict(photo, probabilities=True)
     ids = np.array(list(found.names))
     assert ids.tolist() == sorted(ids)
-    assert (ids[found.probabilities.argmax(2)] == found.mask).mean() > 0.99  # equal ones in float16
+    chosen = np.take_along_axis(found.probabilities, np.searchsorted(ids, found.mask)[..., None], 2)[..., 0]
+    assert (chosen == found.probabilities.max(2)).all()  # several may be the largest in float16
     assert np.allclose(found.probabilities.sum(2, dtype=np.float32), 1, atol=0.01)
 
 

@@ -95,6 +95,46 @@ def test_of_a_cell_at_most_four_by_four_labels_are_counted(side, counted):
     assert found.item() == pytest.approx(loop(logits, fine), rel=1e-4)
 
 
+def test_a_batch_without_labels_gives_zero():
+    logits, targets, unlabelled, _ = drawn(7)
+    logits.requires_grad_()
+    loss = iou_term(logits, torch.full_like(targets, IGNORE), unlabelled, None, None)
+    loss.backward()
+    assert loss == 0
+    assert (logits.grad == 0).all()
+
+
+def test_maps_of_any_size():
+    """Labels of 13×22 at 5×7 cells: 2×2 labels of each, taken at their centres."""
+    gen = torch.Generator().manual_seed(8)
+    logits, targets = torch.randn((2, 4, 5, 7), generator=gen), torch.randint(4, (2, 13, 22), generator=gen)
+    rows, columns = ((torch.arange(2 * n) + 0.5) * size / (2 * n) for n, size in ((5, 13), (7, 22)))
+    taken = targets[:, rows.long()][:, :, columns.long()]
+    found = iou_term(logits, targets, targets < 0, None, None)
+    assert found.item() == pytest.approx(loop(logits, taken), rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_summed_in_float32(dtype):
+    logits, targets, unlabelled, soft = drawn(9)
+    logits = logits.to(dtype).requires_grad_()
+    loss = iou_term(logits, targets, unlabelled, soft, None)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(loop(logits, targets, unlabelled, soft), rel=1e-4)
+    loss.backward()
+    assert logits.grad.dtype == dtype
+    assert logits.grad.isfinite().all()
+
+
+def test_domain_steps_have_it():
+    r = Run(**QUICK).begin(0).end()
+    context = r.world.context(0, r.model)
+    context.step, context.old_classes, context.domain = 1, context.classes, True
+    r.method.begin_step(context)
+    _, out, targets, terms = r.forward(r.world.batch(0))
+    assert terms["iou"].item() == pytest.approx(loop(out.logits, targets), rel=1e-4)
+
+
 @both_worlds
 @pytest.mark.parametrize("protect", [0.0, 2.0])
 def test_the_term_of_a_later_step(background, protect):

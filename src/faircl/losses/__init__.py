@@ -10,6 +10,7 @@ module                         losses
                                ``kl_from_uniform``, ``literal_class_loss``
 ``cluster``                    ``cluster_loss``: L_cluster, Eqn 8-9 of FairCL
 ``consistency``                ``consistency_loss``: L_cons, Eqn 14-15 of FairCL
+``iou``                        ``iou_loss``: L_iou, minus the mean logarithm of the classes' IoU
 ``soft_cross_entropy``         ``soft_cross_entropy_sum``: cross-entropy with a few classes and their shares per cell
 ``replay``                     ``replay_loss``: cross-entropy of remembered features
 ``imbalance``                  ``effective_number_weights`` (Cui et al., CVPR 2019), ``pixel_seesaw`` (Wang et al., CVPR

@@ -28,7 +28,7 @@ def iou_term(
     (rows, columns), (height, width) = logits.shape[-2:], targets.shape[-2:]
     every = slice(None, None, math.ceil(max(rows, columns) / CELLS))
     # A power of two, so that shares are added exactly, in any order.
-    side = next(side for side in (4, 2, 1) if rows * side <= height and columns * side <= width)
+    side = next((side for side in (4, 2) if rows * side <= height and columns * side <= width), 1)
 
     def cells(pixels: Tensor) -> Tensor:
         taken = to_stride(pixels, (rows * side, columns * side))

@@ -12,12 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from faircl.distributed import global_mean, global_sum
 from faircl.labels import BACKGROUND, IGNORE, UNLABELLED
 from faircl.loading.batch import Batch, SoftTargets
 from faircl.losses import cluster_loss, consistency_loss
 from faircl.losses.replay import replay_loss
-from faircl.losses.soft_cross_entropy import marked_pixels, soft_cross_entropy_sum
 from faircl.methods.assignment import Assignment, assign_by_prototype, assign_by_softmax
 from faircl.methods.base import Method, Needs, ScannedBatch, StepContext, Terms
 from faircl.methods.faircl.bound import both_sides
@@ -26,6 +24,7 @@ from faircl.methods.faircl.class_term import class_distance, predicted_term, wei
 from faircl.methods.faircl.config import LEFT_OUT, FairCLConfig, FairCLPaperConfig
 from faircl.methods.faircl.feature_memory import FeatureMemory
 from faircl.methods.faircl.iou_term import iou_term
+from faircl.methods.faircl.soft_term import with_soft_labels
 from faircl.methods.faircl.step_labels import StepLabels
 from faircl.methods.faircl.unknown_cluster import UnknownCluster
 from faircl.methods.faircl.weight_average import WeightAverage
@@ -59,7 +58,7 @@ class FairCL(Method):
 
     Config = FairCLConfig
     name = "faircl"
-    summary = "soft labels of fixed windows, prototype replay, fairness from the class distribution; one pass"
+    summary = "soft labels of fixed windows, prototype replay, class weights and IoU for fairness; one pass"
     paper = "FairCL, NeurIPS 2023"
     needs = Needs("one scan of the step's windows by the old network; features of every class")
     saved_numbers = ("old_classes", "unlabelled_label", "updates", "domain", "hides_classes")
@@ -127,7 +126,12 @@ class FairCL(Method):
         loss = self.cross_entropy(
             out.logits, targets, class_weight=weight, offset=offset, pixel_weight=pixel_weight, grouped=grouped
         )
-        return self._with_soft_labels(loss, batch, out.logits, targets, weight) if self._has_soft_labels() else loss
+        if not self._has_soft_labels():
+            return loss
+        unlabelled = batch.labels == self.unlabelled_label
+        return with_soft_labels(
+            loss, out.logits, batch.labels, targets, unlabelled, self._soft_labels(batch), weight, c.lambda_soft
+        )
 
     def fair_segmentation(self, logits: Tensor, targets: Tensor) -> Tensor:
         """L_seg of plain labels together with λ_class·L_class, whichever its reading; without ``background_offset``."""
@@ -138,23 +142,6 @@ class FairCL(Method):
     def _has_soft_labels(self) -> bool:
         """Whether the scan of this step makes soft labels, of fixed windows; its batches then have them."""
         return self.config.unlabelled == "soft" and self.hides_classes
-
-    def _with_soft_labels(
-        self, labelled: Tensor, batch: Batch, logits: Tensor, targets: Tensor, weight: Tensor | None
-    ) -> Tensor:
-        r"""Add the cross-entropy with soft labels q at unlabelled pixels to ``labelled``, the mean at labelled ones.
-
-            L_seg = 1/N · ( Σ_{i labelled} w_{y_i} · CE_i  +  λ_soft · Σ_{j unlabelled} u_j · H(q_j, p_j) )
-
-        N counts both kinds of pixels, H(q, p) = −Σ_c q_c · log p_c and u_j = Σ_c q_jc · w_c. q is 0 for new classes:
-        the step labels all of their pixels. p is the softmax without the logit offsets of ``adjust`` and ``protect``.
-        """
-        classes, shares = self._soft_labels(batch)
-        pixels = marked_pixels(batch.labels == self.unlabelled_label, (logits.shape[-2], logits.shape[-1]))
-        soft = soft_cross_entropy_sum(logits, classes, shares, pixels, weight)
-        valid, counted = (batch.labels != IGNORE).sum(), (targets != IGNORE).sum()
-        labelled_share = global_sum(counted) / global_sum(valid).clamp_min(1)
-        return labelled * labelled_share + self.config.lambda_soft * global_mean(soft, valid)
 
     def _soft_labels(self, batch: Batch) -> SoftTargets:
         assert batch.soft is not None, "begin_step makes soft labels for every later step"
