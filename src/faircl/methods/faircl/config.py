@@ -30,7 +30,7 @@ class FairCLConfig(MethodConfig):
     lambda_class: float = Field(1.0, ge=0, description="weight of L_class")
     lambda_cons: float = Field(0.0, ge=0, description="weight of L_cons")
     lambda_iou: float = Field(
-        1.0, ge=0, description="weight of L_iou, the mean logarithm of the classes' IoU in a batch"
+        1.0, ge=0, description="weight of L_iou, minus the mean logarithm of the IoU of a batch's classes"
     )
 
     unlabelled: Unlabelled = Field(
