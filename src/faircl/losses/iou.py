@@ -1,4 +1,4 @@
-"""L_iou: the mean logarithm of the classes' IoU, predicted probabilities against labels, hard or soft."""
+"""L_iou: minus the mean logarithm of the classes' IoU, predicted probabilities against labels, hard or soft."""
 
 from __future__ import annotations
 

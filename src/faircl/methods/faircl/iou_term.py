@@ -38,7 +38,7 @@ def iou_term(
     shares = label_shares(cells(targets), logits.shape[1])
     labelled = known = 1 - shares[:, -1:]
     if soft is not None:
-        marked = (cells(unlabelled) != 0).to(shares).mean((2, 4))[:, None]
+        marked = cells(unlabelled).to(shares).mean((2, 4))[:, None]
         classes, part = (one[:, every, every].permute(0, 3, 1, 2) for one in soft)
         shares.scatter_add_(1, classes, part * marked)
         known = labelled + marked

@@ -130,7 +130,7 @@ class FairCL(Method):
             return loss
         unlabelled = batch.labels == self.unlabelled_label
         return with_soft_labels(
-            loss, out.logits, batch.labels, targets, unlabelled, self._soft_labels(batch), weight, c.lambda_soft
+            loss, out.logits, batch.labels, unlabelled, self._soft_labels(batch), weight, c.lambda_soft
         )
 
     def fair_segmentation(self, logits: Tensor, targets: Tensor) -> Tensor:

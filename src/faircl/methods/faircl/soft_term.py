@@ -14,7 +14,6 @@ def with_soft_labels(
     labelled: Tensor,
     logits: Tensor,
     labels: Tensor,
-    targets: Tensor,
     unlabelled: Tensor,
     soft: SoftTargets,
     weight: Tensor | None,
@@ -28,11 +27,10 @@ def with_soft_labels(
     is 0 for new classes: the step labels all of their pixels. p is the softmax of the plain logits, without the offsets
     of ``adjust`` and ``protect``.
 
-    Shapes: logits (B, K, h, w); labels and targets (B, H, W) int64, the targets IGNORE at unlabelled pixels; unlabelled
-    (B, H, W) bool; soft (B, h, w, n); weight (K,).
+    Shapes: logits (B, K, h, w); labels (B, H, W) int64; unlabelled (B, H, W) bool; soft (B, h, w, n); weight (K,).
     """
     pixels = marked_pixels(unlabelled, (logits.shape[-2], logits.shape[-1]))
     total = soft_cross_entropy_sum(logits, soft.classes, soft.shares, pixels, weight)
-    valid, counted = (labels != IGNORE).sum(), (targets != IGNORE).sum()
-    labelled_share = global_sum(counted) / global_sum(valid).clamp_min(1)
+    valid = (labels != IGNORE).sum()
+    labelled_share = global_sum(valid - unlabelled.sum()) / global_sum(valid).clamp_min(1)
     return labelled * labelled_share + strength * global_mean(total, valid)
